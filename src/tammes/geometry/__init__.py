@@ -1,0 +1,1 @@
+"""Margins, simplices and packings on the sphere; torch only (scipy where it is used)."""
