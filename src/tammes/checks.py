@@ -131,6 +131,6 @@ def check_finite(name: str, tensor: Tensor) -> None:
     if wrong.any():
         place = wrong.nonzero()[0].tolist()
         raise ValueError(
-            f"{name} must be finite, got {tensor[tuple(place)].item()} at {place} and {int(wrong.sum())} such "
-            "entries in all. Look upstream: a learning rate too large, overflow in half precision."
+            f"{name} must be finite, got {tensor[tuple(place)].item()} at {place}, one of "
+            f"{int(wrong.sum())} such entries. Look upstream: a learning rate too large, overflow in half precision."
         )
