@@ -131,6 +131,6 @@ def check_finite(name: str, tensor: Tensor) -> None:
     if wrong.any():
         place = wrong.nonzero()[0].tolist()
         raise ValueError(
-            f"{name} must be finite, got {tensor[tuple(place)].item()} at {place}, one of "
-            f"{int(wrong.sum())} such entries. Look upstream: a learning rate too large, overflow in half precision."
+            f"{name} must be finite, got {tensor[tuple(place)].item()} at {place}. "
+            "Look upstream: a learning rate too large, an overflow in half precision."
         )
