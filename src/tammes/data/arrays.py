@@ -1,0 +1,95 @@
+"""Any `.npz` file with x_train, y_train, x_test, y_test."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from tammes.data.augmentation import Augmentation
+from tammes.data.dataset import DataSet, InMemory, few, in_memory
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def npz(
+    path: Path, classes: tuple[str, ...] | None = None, augmentation: Augmentation | None = None
+) -> DataSet:
+    """The data set in a numpy archive.
+
+    Images are uint8, (n, height, width) or with 1 or 3 channels last or first; labels are integers. The
+    classes are the labels that occur in y_train, ascending; `classes` may name them.
+
+    Args:
+        path: the file; read without pickle, so it cannot run code.
+        classes: names in label order; by default the labels themselves.
+        augmentation: by default a shift by up to an eighth of the side, and a flip of colour images.
+    """
+    stored = _read(path)
+    x_train, x_test = _images(path, "x_train", stored), _images(path, "x_test", stored)
+    values = np.unique(stored["y_train"])
+    train, test = (
+        InMemory(x, _labels(path, key, stored, values))
+        for x, key in ((x_train, "y_train"), (x_test, "y_test"))
+    )
+    names = classes or tuple(map(str, values.tolist()))
+    c, h, w = train.shape
+    usual = Augmentation(shift=min(h, w) // 8, flip=c == 3)
+    return in_memory(path.stem, train, test, names, augmentation or usual)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            missing = [key for key in KEYS if key not in archive]
+            if missing:
+                raise ValueError(f"{path} must hold {', '.join(KEYS)}; missing: {', '.join(missing)}.")
+            return {key: archive[key] for key in KEYS}
+    except (zipfile.BadZipFile, EOFError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as a numpy archive: {error}. Was it cut short?") from error
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise ValueError(
+            f"{path} holds Python objects, which are not loaded as they can run code. "
+            "Save plain arrays: uint8 images and integer labels."
+        ) from error
+
+
+def _images(path: Path, key: str, stored: dict[str, np.ndarray]) -> Tensor:
+    array = stored[key]
+    if array.dtype != np.uint8:
+        raise ValueError(
+            f"{path}: {key} must be uint8, 0 to 255, got {array.dtype}. "
+            "Scale and convert: (255 * x).round().astype('uint8') for x in [0, 1]."
+        )
+    if array.ndim == 3:
+        return torch.from_numpy(array)[:, None]
+    if array.ndim == 4 and array.shape[3] in (1, 3):
+        return torch.from_numpy(array).permute(0, 3, 1, 2)
+    if array.ndim == 4 and array.shape[1] in (1, 3):
+        return torch.from_numpy(array).contiguous(memory_format=torch.channels_last)
+    raise ValueError(
+        f"{path}: {key} must have shape (n, height, width), (n, height, width, 1 or 3) or "
+        f"(n, 1 or 3, height, width), got {array.shape}."
+    )
+
+
+def _labels(path: Path, key: str, stored: dict[str, np.ndarray], values: np.ndarray) -> Int64[Tensor, " n"]:
+    """Labels as positions among the sorted `values`."""
+    given, n = stored[key], len(stored[key.replace("y", "x")])
+    if given.dtype.kind not in "iu" or given.size != n:
+        raise ValueError(
+            f"{path}: {key} must be {n} integers, one for each image, got {given.dtype} of shape "
+            f"{given.shape}."
+        )
+    flat = given.reshape(n)
+    unseen = np.setdiff1d(flat, values)
+    if len(unseen):
+        raise ValueError(
+            f"{path}: {key} has classes that y_train has not: {few(list(map(str, unseen.tolist())))}. "
+            "Remove them or add training images."
+        )
+    return torch.from_numpy(np.searchsorted(values, flat))

@@ -1,0 +1,171 @@
+"""Epochs of normalised batches, the same whatever the workers, ranks, batch size or point of resuming."""
+
+import functools
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64, UInt8
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from tammes.checks import at_least
+from tammes.data import counter
+from tammes.data.augmentation import Augmentation, gather
+from tammes.data.dataset import DataSet, InMemory, OnDisk
+from tammes.data.images import Unreadable, try_read
+from tammes.data.pixels import normalise
+
+
+class Batch(NamedTuple):
+    """Normalised images (channels-last), their labels, and their indices in the split."""
+
+    images: Float[Tensor, "n c h w"]
+    labels: Int64[Tensor, " n"]
+    indices: Int64[Tensor, " n"]
+
+
+class Batches:
+    """The batches of one split of a data set.
+
+    Order and augmentation of a sample depend on (seed, epoch, index) alone. Sets in memory stay on `device`
+    as bytes and are moved, mirrored and normalised by the batch; files are decoded by worker processes.
+
+    Args:
+        dataset: whose statistics normalise and whose `augmentation` applies.
+        split: "train" or "test".
+        batch_size: of the global batch, which ranks share.
+        training: shuffled and augmented, or in order and plain.
+        seed: of order and augmentation.
+        drop_last: leave out the last batch where it is smaller than the others.
+        device: where batches appear.
+        workers: processes that decode files; none are used for sets in memory.
+
+    >>> from tammes.data import load
+    >>> batches = Batches(load("digits"), "train", batch_size=256, training=True)
+    >>> len(batches), next(batches.epoch(0)).images.shape
+    (6, torch.Size([256, 1, 8, 8]))
+    """
+
+    def __init__(
+        self,
+        dataset: DataSet,
+        split: Literal["train", "test"] = "train",
+        *,
+        batch_size: int,
+        training: bool,
+        seed: int = 0,
+        drop_last: bool = False,
+        device: str | torch.device = "cpu",
+        workers: int = 2,
+    ) -> None:
+        self.batch_size = at_least("batch_size", batch_size, 1)
+        self.seed = at_least("seed", seed, 0)
+        self.workers = at_least("workers", workers, 0)
+        self.training, self.drop_last, self.device = training, drop_last, torch.device(device)
+        self.augmentation = dataset.augmentation if training else Augmentation()
+        stored = dataset.split(split)
+        _check_augmentation(self.augmentation, stored)
+        self.size = len(stored)
+        self.labels = stored.labels.to(self.device)
+        self.mean = torch.tensor(dataset.mean, device=self.device)
+        self.std = torch.tensor(dataset.std, device=self.device)
+        self._stored = stored if isinstance(stored, OnDisk) else _pixels(stored).to(self.device)
+        self._unreadable = Unreadable(stored.max_unreadable if isinstance(stored, OnDisk) else 0)
+
+    def __len__(self) -> int:
+        """Steps of an epoch, the same on every rank."""
+        whole, rest = divmod(self.size, self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def epoch(self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0) -> Iterator[Batch]:
+        """This rank's part of each batch, from step `start` on.
+
+        The parts of one step, joined in rank order, are the batch that a single process would get. Sizes
+        differ by one at most, so ranks may hold different numbers of rows, or none, of the last batch.
+        """
+        at_least("epoch", epoch, 0)
+        at_least("start", start, 0)
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must lie in [0, world_size), got rank={rank}, world_size={world_size}.")
+        if world_size > self.batch_size:
+            raise ValueError(
+                f"batch_size={self.batch_size} is the global batch and must give each of "
+                f"world_size={world_size} ranks a sample."
+            )
+        return self._epoch(epoch, [np.array_split(b, world_size)[rank] for b in self._steps(epoch)[start:]])
+
+    def _steps(self, epoch: int) -> list[Int[np.ndarray, " n"]]:
+        order = counter.permutation(self.seed, epoch, self.size) if self.training else np.arange(self.size)
+        return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
+
+    def _epoch(self, epoch: int, steps: list[Int[np.ndarray, " n"]]) -> Iterator[Batch]:
+        if isinstance(self._stored, OnDisk):
+            for pixels, indices in self._decoded(self._stored, epoch, steps):
+                yield self._batch(epoch, indices, pixels.to(self.device), torch.arange(len(indices)))
+        else:
+            for indices in steps:
+                yield self._batch(epoch, indices, self._stored, torch.from_numpy(indices))
+
+    def _batch(
+        self,
+        epoch: int,
+        indices: Int[np.ndarray, " n"],
+        pixels: UInt8[Tensor, "all h w c"],
+        rows: Int64[Tensor, " n"],
+    ) -> Batch:
+        moves = self.augmentation.moves(self.seed, epoch, indices).to(self.device)
+        moved = gather(pixels, rows.to(self.device), moves)
+        images = normalise(moved.permute(0, 3, 1, 2), self.mean, self.std)
+        places = torch.from_numpy(indices).to(self.device)
+        return Batch(images, self.labels[places], places)
+
+    def _decoded(
+        self, files: OnDisk, epoch: int, steps: list[Int[np.ndarray, " n"]]
+    ) -> Iterator[tuple[UInt8[Tensor, "n h w c"], Int[np.ndarray, " n"]]]:
+        """Decoded images of each step and their indices, without those that cannot be read."""
+        decoder = _Decoder(files, self.augmentation, self.seed, epoch)
+        loader = DataLoader(
+            decoder,
+            batch_sampler=[step.tolist() for step in steps],
+            num_workers=self.workers,
+            collate_fn=decoder.collate,
+            generator=torch.Generator(),  # its own: the loader would otherwise draw from the global one
+        )
+        for step, (pixels, failures) in zip(steps, loader, strict=True):
+            for place, reason in failures.items():
+                self._unreadable.note(files.paths[step[place]], reason)
+            yield pixels, np.delete(step, list(failures))
+
+
+class _Decoder(Dataset):
+    """Files of one epoch as bytes; runs in the workers."""
+
+    def __init__(self, files: OnDisk, augmentation: Augmentation, seed: int, epoch: int) -> None:
+        self.files, self.augmentation, self.seed, self.epoch = files, augmentation, seed, epoch
+
+    def __getitem__(self, index: int) -> UInt8[np.ndarray, "h w 3"] | str:
+        box = functools.partial(self.augmentation.box, self.seed, self.epoch, index)
+        return try_read(self.files.paths[index], self.files.size, box)
+
+    def collate(self, images: list[np.ndarray | str]) -> tuple[UInt8[Tensor, "m h w 3"], dict[int, str]]:
+        """The images that could be read, and the reason at each place where one could not."""
+        read = [image for image in images if not isinstance(image, str)]
+        stacked = np.stack(read) if read else np.empty((0, *self.files.size, 3), np.uint8)
+        return torch.from_numpy(stacked), {i: r for i, r in enumerate(images) if isinstance(r, str)}
+
+
+def _pixels(stored: InMemory) -> UInt8[Tensor, "n h w c"]:
+    return stored.images.permute(0, 2, 3, 1).contiguous()
+
+
+def _check_augmentation(augmentation: Augmentation, stored: InMemory | OnDisk) -> None:
+    side = min(stored.shape[1:])
+    if augmentation.shift >= side:
+        raise ValueError(f"shift must be below the image's side of {side} pixels, got {augmentation.shift}.")
+    if augmentation.crop is not None and isinstance(stored, InMemory):
+        raise ValueError(
+            f"crop={augmentation.crop} needs images read from disk, these are in memory. Use shift, or load "
+            "the folder with memory_limit=0."
+        )

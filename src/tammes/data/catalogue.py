@@ -1,0 +1,101 @@
+"""The one door: a name or a path to a data set."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tammes.checks import at_least, nearest
+from tammes.data.arrays import npz
+from tammes.data.augmentation import Augmentation
+from tammes.data.dataset import DataSet, InMemory, OnDisk, Split
+from tammes.data.digits import digits
+from tammes.data.folders import folder
+from tammes.data.pixels import fit
+from tammes.data.torchvision_sets import CLASSES, torchvision_set
+
+CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+AUGMENTATIONS = {
+    "mnist": Augmentation(shift=2),
+    "fashion-mnist": Augmentation(shift=2, flip=True),
+    "cifar10": Augmentation(shift=4, flip=True),
+    "cifar100": Augmentation(shift=4, flip=True),
+    "tinyimagenet100": Augmentation(shift=4, flip=True),
+}
+NAMES = ("digits", *AUGMENTATIONS)
+
+
+def load(
+    source: str | Path,
+    *,
+    root: str | Path = "data",
+    download: bool = False,
+    image_size: int | tuple[int, int] | None = None,
+    max_unreadable: int = 100,
+    memory_limit: int = 2**30,
+) -> DataSet:
+    """The data set that `source` names, or that lies there.
+
+    Args:
+        source: one of `NAMES`, an `.npz` file (see `npz`), or a folder of images (see `folder`). A name wins
+            over a folder of that name: write ./digits for the folder.
+        root: where named sets lie; `<name>.npz` there is taken first, then torchvision's layout.
+        download: fetch a missing named set from its public address into `root`.
+        image_size: side, or height and width, that images are scaled to cover and cut to at the centre.
+        max_unreadable: number of broken image files that are skipped; more are an error.
+        memory_limit: bytes up to which a folder of images is decoded once and held in memory.
+
+    >>> load("digits", image_size=16).shape
+    (1, 16, 16)
+    """
+    size = _as_size(image_size)
+    path = Path(source)
+    if str(source) in NAMES:
+        return _fitted(_named(str(source), Path(root), download), size)
+    if path.is_dir():
+        return folder(path, image_size=size, max_unreadable=max_unreadable, memory_limit=memory_limit)
+    if path.suffix == ".npz" and path.is_file():
+        return _fitted(npz(path), size)
+    if len(path.parts) > 1 or path.suffix or path.exists():
+        state = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
+        raise FileNotFoundError(
+            f"{source} {state}. Give a folder of images, an .npz file, or one of: {', '.join(NAMES)}."
+        )
+    raise ValueError(
+        f"Unknown data set {str(source)!r}: neither a known name nor a folder. {nearest(str(source), NAMES)}"
+    )
+
+
+def _named(name: str, root: Path, download: bool) -> DataSet:
+    if name == "digits":
+        return digits()
+    archive = root / f"{name}.npz"
+    if archive.is_file():
+        return npz(archive, CIFAR10_NAMES if name == "cifar10" else None, AUGMENTATIONS[name])
+    if name in CLASSES:
+        return torchvision_set(name, root, download, AUGMENTATIONS[name])
+    raise FileNotFoundError(
+        f"{name} is read from {archive}, which does not exist. Give the root that holds {archive.name}."
+    )
+
+
+def _as_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    if image_size is None:
+        return None
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    return (at_least("image_size", height, 1), at_least("image_size", width, 1))
+
+
+def _fitted(dataset: DataSet, size: tuple[int, int] | None) -> DataSet:
+    """`dataset` with its images fitted to `size`, and its shift scaled alike."""
+    if size is None:
+        return dataset
+    train, test = _resized(dataset.train, size), _resized(dataset.test, size)
+    shift = round(dataset.augmentation.shift * min(size) / min(dataset.shape[1:]))
+    return replace(dataset, train=train, test=test, augmentation=replace(dataset.augmentation, shift=shift))
+
+
+def _resized(split: Split, size: tuple[int, int]) -> Split:
+    return (
+        replace(split, size=size)
+        if isinstance(split, OnDisk)
+        else InMemory(fit(split.images, size), split.labels)
+    )

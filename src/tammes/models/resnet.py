@@ -1,0 +1,62 @@
+"""ResNet-18 and -34 in their CIFAR form: a 3 x 3 stem at full resolution, no pooling before the blocks."""
+
+from torch import Tensor, nn
+
+from tammes.models.backbone import Backbone, Images
+from tammes.types import Embeddings
+
+
+class ResNet(Backbone):
+    """Four groups of basic blocks (He et al. 2016) of 64, 128, 256 and 512 channels, averaged over the image.
+
+    Args:
+        in_channels: of the images.
+        blocks: number of blocks in each group.
+        embedding: width of a linear layer behind the 512 non-negative features; None for none.
+    """
+
+    def __init__(
+        self, in_channels: int, blocks: tuple[int, int, int, int], *, embedding: int | None = None
+    ) -> None:
+        super().__init__(512, nonnegative=True, embedding=embedding)
+        self.stem = nn.Sequential(_conv3x3(in_channels, 64, 1), nn.BatchNorm2d(64), nn.ReLU(inplace=True))
+        self.groups = nn.Sequential(
+            *map(_group, (64, 64, 128, 256), (64, 128, 256, 512), blocks, (1, 2, 2, 2))
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def features(self, images: Images) -> Embeddings:
+        return self.groups(self.stem(images)).mean((2, 3))
+
+
+class BasicBlock(nn.Module):
+    """Two 3 x 3 convolutions beside a shortcut, which is a 1 x 1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            _conv3x3(inputs, outputs, stride),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+            _conv3x3(outputs, outputs, 1),
+            nn.BatchNorm2d(outputs),
+        )
+        self.shortcut = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.relu(self.residual(x) + self.shortcut(x), inplace=True)
+
+
+def _conv3x3(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+
+
+def _group(inputs: int, outputs: int, blocks: int, stride: int) -> nn.Sequential:
+    first = BasicBlock(inputs, outputs, stride)
+    return nn.Sequential(first, *(BasicBlock(outputs, outputs, 1) for _ in range(blocks - 1)))
