@@ -15,7 +15,7 @@ test: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright src
+	$(BIN)/basedpyright --pythonpath $(BIN)/python src
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -104,8 +104,8 @@ def check_labels(
 
     Their range is read where that is free (see `readable`), and everywhere with `check`.
     """
-    if labels.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8):
-        raise TypeError(f"labels must be signed integers, got {labels.dtype}. Convert with `.long()`.")
+    if labels.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise TypeError(f"labels must be integers, got {labels.dtype}. Convert with `.long()`.")
     if labels.ndim != 1:
         raise ValueError(f"labels must be a vector, one class a sample, got shape {tuple(labels.shape)}.")
     if check or readable(labels):

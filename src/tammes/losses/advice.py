@@ -1,0 +1,116 @@
+"""Which scale suits how many classes, and the reasons."""
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from tammes import checks
+from tammes.losses.arcface import ArcFace
+from tammes.losses.combined import CombinedMargin
+from tammes.losses.cosface import CosFace
+from tammes.losses.normface import NormFace
+from tammes.losses.objective import Objective, SampleTerm
+from tammes.losses.scores import Scores
+from tammes.losses.sphereface import SphereFace
+
+VANISHED = 1e-6
+"""A softmax gradient this small (against its largest, s) moves nothing in float32 training."""
+
+
+class ScaleAdvice(NamedTuple):
+    """A scale, the least and largest that make sense, and why."""
+
+    scale: float
+    least: float
+    largest: float
+    reason: str
+
+
+def suggest_scale(num_classes: int, *, margin: float = 0.0, confidence: float = 0.99) -> ScaleAdvice:
+    r"""A scale for softmax losses over cosines with k classes (NormFace; CosFace with a `margin`).
+
+    At the largest margins (the simplex) the target cosine leads the others by :math:`\gamma = k/(k-1)`,
+    so the softmax of the true class is at most :math:`1 / (1 + (k-1) e^{-s (\gamma - m)})`. The least
+    scale lets it reach 1/2, the suggested one `confidence`. The largest is where the gradient at half
+    that lead has died: a larger one stops pulling long before the margins are largest.
+
+    >>> suggest_scale(10).scale
+    6.11...
+    >>> suggest_scale(93_431, margin=0.35).reason
+    'k = 93431, m = 0.35: ...
+    """
+    checks.at_least("num_classes", num_classes, 2)
+    checks.within("confidence", confidence, 0.5, 1 - 1e-9)
+    lead = num_classes / (num_classes - 1) - checks.within("margin", margin, 0.0, 0.9)
+    rivals = math.log(num_classes - 1)
+    least = rivals / lead
+    scale = (rivals + math.log(confidence / (1 - confidence))) / lead
+    largest = max(_vanishing_scale(num_classes, margin), scale)
+    reason = (
+        f"k = {num_classes}, m = {margin:g}: below s = {least:.3g} the true class cannot reach one half "
+        f"even at the largest margins; s = {scale:.3g} lets it reach {confidence:g}; above "
+        f"s = {largest:.3g} gradients vanish at half of the largest margin."
+    )
+    return ScaleAdvice(scale, least, largest, reason)
+
+
+def _vanishing_scale(num_classes: int, margin: float) -> float:
+    """Where (k-1) exp(-s (gamma/2 - m)) falls to `VANISHED`; infinite when the margin outlasts gamma/2."""
+    lead = num_classes / (num_classes - 1) / 2 - margin
+    return math.inf if lead <= 0 else (math.log(num_classes - 1) - math.log(VANISHED)) / lead
+
+
+def warnings_for(objective: Objective, num_classes: int, gamma: float) -> list[str]:
+    """One line for every softmax loss whose scale is too small or too large for `num_classes`.
+
+    `gamma` is the largest lead of the target cosine, 1 - cos of the largest class margin. LM-Softmax keeps
+    its gradient at every scale, and margins that differ from class to class have no one answer.
+    """
+    terms = [term for _, term in objective.terms if isinstance(term, ADVISED)]
+    lines = [_warning(term, num_classes, gamma) for term in terms if not term.class_values(None)]
+    return [line for line in lines if line]
+
+
+ADVISED = (NormFace, CosFace, ArcFace, SphereFace, CombinedMargin)
+
+
+def _warning(term: SampleTerm, num_classes: int, gamma: float) -> str | None:
+    best, half = _probe(term, num_classes, gamma), _probe(term, num_classes, gamma / 2)
+    better = f"s = {suggest_scale(num_classes).scale:.3g} (see tammes.suggest_scale)"
+    if best.value > math.log(2):
+        return (
+            f"{term} cannot reach a small loss with {num_classes} classes: it is {best.value:.3g} at the "
+            f"largest margins. Without a margin {better} would do."
+        )
+    if half.gradient < VANISHED:
+        return (
+            f"{term} has {half.gradient:.0e} of its gradient left at half of the largest margin with "
+            f"{num_classes} classes. Try {better}, or add 0.5 * SampleMargin()."
+        )
+    return None
+
+
+class _Probe(NamedTuple):
+    value: float
+    gradient: float  # with respect to the target cosine, as a share of s
+
+
+def _probe(term: SampleTerm, num_classes: int, lead: float) -> _Probe:
+    """A term where the target is 1 and every other cosine 1 - lead."""
+    scale = term.need.scale or 1.0
+    target = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    other = torch.full((1,), 1 - lead, dtype=torch.float64)
+    scores = Scores(
+        target=target,
+        rest=scale * other + math.log(num_classes - 1),
+        hardest=other,
+        mean=((num_classes - 1) * other + target) / num_classes,
+        scale=scale,
+        labels=torch.zeros(1, dtype=torch.long),
+        num_classes=num_classes,
+        norms=torch.ones_like(other),
+    )
+    value = term.per_sample(scores)
+    (gradient,) = torch.autograd.grad(value.sum(), target)
+    return _Probe(value.item(), abs(gradient.item()) / scale)

@@ -1,0 +1,243 @@
+"""From `Statistics` to the loss: every term, weighted, reduced and added."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tammes import checks
+from tammes.losses.labels import IGNORE_INDEX, MixedLabels, labelling
+from tammes.losses.objective import Objective, PrototypeTerm, SampleTerm, Term, logit_space, plan_of
+from tammes.losses.soft_targets import EveryTarget
+from tammes.losses.statistics import Plan, Statistics, Targets, dense
+from tammes.types import Embeddings, PerSample, Prototypes, Scalar
+
+Reduction = Literal["mean", "none"]
+ClassValues = Mapping[Term, Mapping[str, Tensor]]
+"""For each term its parameters per class, as tensors of length k."""
+
+Producer = Callable[[Embeddings, Prototypes, Targets, Plan], Statistics]
+"""A way to compute statistics: dense, streamed, sharded."""
+
+
+class Weighting(NamedTuple):
+    """Who counts how much: class weights per label, sample weights per row, ignored rows not at all."""
+
+    class_weight: Tensor | None
+    sample_weight: PerSample | None
+    kept: Tensor
+
+
+class Rows(NamedTuple):
+    """A value per sample times its weight, and that weight."""
+
+    weighted: PerSample
+    weight: PerSample
+
+    def mean(self) -> Scalar:
+        """Weighted mean; 0 where no row counts."""
+        total = self.weight.sum()
+        return self.weighted.sum() / torch.where(total == 0, 1.0, total)
+
+    def log_sum_exp(self, scale: float) -> Scalar:
+        r""":math:`\frac{1}{s} \log \sum_i w_i e^{s \ell_i}`; 0 where no row counts."""
+        counts = self.weight > 0
+        value = self.weighted / torch.where(counts, self.weight, 1.0)
+        logs = torch.where(counts, scale * value + torch.where(counts, self.weight, 1.0).log(), -torch.inf)
+        some = counts.any()
+        total = torch.logsumexp(torch.where(some, logs, 0.0), 0) / scale
+        return torch.where(some, total, 0.0)
+
+
+def rows_of(
+    values: Sequence[Tensor], labels: Sequence[Tensor], shares: Sequence[Tensor], weighting: Weighting
+) -> Rows:
+    """Values for each label of each sample as one weighted value per sample."""
+    n = len(weighting.kept)
+    weighted: Any = 0
+    weight: Any = 0
+    for value, label, share in zip(values, labels, shares, strict=True):
+        share = share.to(value.dtype)
+        if weighting.class_weight is not None:
+            share = share * weighting.class_weight.to(value.dtype)[label]
+        weighted = weighted + (share * value).view(n, -1).sum(1)
+        weight = weight + share.view(n, -1).sum(1)
+    row = weighting.kept.to(weight.dtype)
+    if weighting.sample_weight is not None:
+        row = row * weighting.sample_weight.to(weight.dtype)
+    return Rows(torch.where(weighting.kept, row * weighted, 0.0), row * weight)
+
+
+def evaluate(
+    objective: Objective,
+    statistics: Statistics | EveryTarget,
+    shares: list[Tensor],
+    weighting: Weighting,
+    class_values: ClassValues,
+    reduction: Reduction = "mean",
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss, and the record of this forward: each term's value, accuracy, mean margin (detached)."""
+    unreduced = reduction == "none" or any(_own_reduction(term) == "none" for _, term in objective.terms)
+    loss: Any = 0
+    record = {}
+    for coefficient, term in objective.terms:
+        if isinstance(term, PrototypeTerm):
+            value = reduced = term.of_prototypes(statistics)
+        else:
+            assert isinstance(term, SampleTerm)
+            readings = statistics.readings(term.need)
+            values = [
+                term.per_sample(scores, **_own(class_values.get(term, {}), scores.labels))
+                for scores in readings
+            ]
+            rows = rows_of(values, [scores.labels for scores in readings], shares, weighting)
+            reduced = _reduce(term, rows)
+            value = _unreduced(term, rows) if unreduced else reduced
+        record[str(term)] = reduced.detach()
+        loss = loss + coefficient * value
+    return loss, record | _measures(objective, statistics, shares, weighting)
+
+
+def _own_reduction(term: Term) -> str:
+    return getattr(term, "reduction", "mean")
+
+
+def _own(values: Mapping[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
+    return {name: table[labels] for name, table in values.items()}
+
+
+def _reduce(term: SampleTerm, rows: Rows) -> Scalar:
+    if _own_reduction(term) == "lse":
+        assert term.need.scale is not None
+        return rows.log_sum_exp(term.need.scale)
+    return rows.mean()
+
+
+def _unreduced(term: SampleTerm, rows: Rows) -> PerSample:
+    if _own_reduction(term) == "lse":
+        raise ValueError(
+            f'{term} is one value for the whole batch and cannot be added under reduction="none".'
+        )
+    return rows.weighted
+
+
+@torch.no_grad()
+def _measures(
+    objective: Objective, statistics: Statistics | EveryTarget, shares: list[Tensor], weighting: Weighting
+) -> dict[str, Tensor]:
+    """Share of samples classified right and mean sample margin (of cosines); class weights do not enter."""
+    outcomes = statistics.outcomes(logit_space(objective)[0])
+    labels = [outcome.labels for outcome in outcomes]
+    plain = weighting._replace(class_weight=None)
+    return {
+        "accuracy": rows_of([outcome.correct for outcome in outcomes], labels, shares, plain).mean(),
+        "margin": rows_of([outcome.margin for outcome in outcomes], labels, shares, plain).mean(),
+    }
+
+
+def class_value_tensors(
+    objective: Objective, num_classes: int, class_counts: Tensor | None, like: Tensor
+) -> dict[Term, dict[str, Tensor]]:
+    """The parameters per class of every term that has some, on the device of `like`."""
+    counts = None if class_counts is None else tuple(class_counts.tolist())
+    tables: dict[Term, dict[str, Tensor]] = {}
+    for _, term in objective.terms:
+        for name, values in term.class_values(counts).items():
+            if len(values) != num_classes:
+                raise ValueError(
+                    f"{term.text_name} has {name} for {len(values)} classes, but there are {num_classes}."
+                )
+            table = torch.tensor(values, dtype=torch.float64, device=like.device)
+            tables.setdefault(term, {})[name] = table.to(working_dtype(like))
+    return tables
+
+
+def working_dtype(*tensors: Tensor) -> torch.dtype:
+    """Float32, or float64 where a tensor is: half precision is for storage, not for sums."""
+    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+
+
+def check_per_class(name: str, values: Any, num_classes: int) -> Tensor:
+    """`values` as a tensor of one positive number per class."""
+    tensor = torch.as_tensor(values)
+    if tensor.shape != (num_classes,):
+        raise ValueError(f"{name} must have {num_classes} entries, one per class, got {tuple(tensor.shape)}.")
+    if checks.readable(tensor) and not ((tensor > 0) & torch.isfinite(tensor)).all():
+        raise ValueError(f"{name} must be positive and finite, got {tensor.min().item():g} as the least.")
+    return tensor
+
+
+def loss_of_batch(
+    objective: Objective,
+    embeddings: Embeddings,
+    weight: Prototypes,
+    labels: Tensor | MixedLabels,
+    *,
+    produce: Producer,
+    class_values: ClassValues,
+    class_weight: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    ignore_index: int = IGNORE_INDEX,
+    reduction: Reduction = "mean",
+    check: bool = False,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Check a batch, compute its statistics by `produce`, evaluate `objective`; float32 at the least."""
+    num_classes, in_features = weight.shape
+    checks.check_embeddings(embeddings, in_features)
+    checks.one_of("reduction", reduction, ("mean", "none"))
+    if check:
+        checks.check_finite("embeddings", embeddings)
+    marks = labelling(labels, len(embeddings), num_classes, ignore_index, check=check)
+    if sample_weight is not None:
+        checks.check_per_sample("sample_weight", sample_weight, len(embeddings))
+    weighting = Weighting(class_weight, sample_weight, marks.kept)
+    dtype, plan = working_dtype(embeddings, weight), plan_of(objective)
+    with torch.autocast(embeddings.device.type, enabled=False):
+        features = embeddings.to(dtype)
+        if marks.targets is None:
+            statistics = EveryTarget.of(features, weight.to(dtype), plan)
+        else:
+            statistics = produce(features, weight, marks.targets, plan)
+        return evaluate(objective, statistics, marks.shares, weighting, class_values, reduction)
+
+
+def loss(
+    objective: Objective,
+    embeddings: Embeddings,
+    weight: Prototypes,
+    labels: Tensor | MixedLabels,
+    *,
+    class_counts: Tensor | Sequence[float] | None = None,
+    class_weight: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    ignore_index: int = IGNORE_INDEX,
+    reduction: Reduction = "mean",
+    check: bool = False,
+) -> Tensor:
+    """The loss of `embeddings` (n, d) against prototypes `weight` (k, d).
+
+    `labels`: (n,) integers, (n, k) soft targets or `MixedLabels`. `class_weight` and `sample_weight`
+    weigh every per-sample term: mean = sum w l / sum w over the rows that are not `ignore_index`, 0 when
+    there is none. `class_counts` are for LDAM. `reduction="none"`: one value per row.
+    `check=True` also reads values on devices where that costs a synchronisation.
+    """
+    num_classes, _ = checks.check_prototypes(weight)
+    if class_counts is not None:
+        class_counts = check_per_class("class_counts", class_counts, num_classes)
+    if class_weight is not None:
+        class_weight = check_per_class("class_weight", class_weight, num_classes)
+    value, _ = loss_of_batch(
+        objective,
+        embeddings,
+        weight,
+        labels,
+        produce=dense,
+        class_values=class_value_tensors(objective, num_classes, class_counts, embeddings),
+        class_weight=class_weight,
+        sample_weight=sample_weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        check=check,
+    )
+    return value

@@ -1,0 +1,67 @@
+"""`Scores`: the few numbers per sample on which every loss of the paper depends; the seam with heads."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tammes.types import Labels, PerSample, Similarities
+
+Space = Literal["cosine", "raw", "unit_prototypes"]
+"""Which similarity: of unit vectors, plain inner products, or with only the prototypes normalised."""
+
+
+class Scores(NamedTuple):
+    """What a loss may know of each sample: four numbers, not a row of k logits."""
+
+    target: PerSample  # c_{i y_i}
+    rest: PerSample  # log sum_{j != y_i} exp(s c_ij)
+    hardest: PerSample  # max_{j != y_i} c_ij
+    mean: PerSample  # mean_j c_ij
+    scale: float  # s
+    labels: Labels  # y_i, for margins per class
+    num_classes: int  # k
+    norms: PerSample  # c_{i y_i} / cos(theta_{i y_i}): 1 for cosines, |z| |w| for raw inner products
+
+    @classmethod
+    def of(cls, cosines: Similarities, labels: Labels, *, scale: float) -> "Scores":
+        """The plain way to make one, from a whole matrix of cosines.
+
+        >>> Scores.of(torch.tensor([[1.0, -0.5, -0.5]]), torch.tensor([0]), scale=10.0).hardest
+        tensor([-0.5000])
+        """
+        column = labels[:, None]
+        target = cosines.gather(1, column).squeeze(1)
+        masked = cosines.scatter(1, column, -torch.inf)
+        return cls(
+            target=target,
+            rest=torch.logsumexp(scale * masked, dim=1),
+            hardest=lowest_max(masked)[0],
+            mean=cosines.mean(1),
+            scale=scale,
+            labels=labels,
+            num_classes=cosines.shape[1],
+            norms=torch.ones_like(target),
+        )
+
+
+def lowest_max(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Largest value of each row and where it stands: the lowest index among equals, on every device."""
+    peak = rows.detach().amax(1, keepdim=True)
+    index = (rows.detach() == peak).to(torch.uint8).argmax(1)
+    return rows.gather(1, index[:, None]).squeeze(1), index
+
+
+def softmax_loss(scores: Scores, logit: PerSample, label_smoothing: float = 0.0) -> PerSample:
+    r"""Cross-entropy of logits :math:`s c_{ij}` whose true class carries `logit` instead.
+
+    .. math::
+        \ell_i = \operatorname{softplus}(\mathrm{rest}_i - \mathrm{logit}_i)
+
+    With `label_smoothing` e it is torch's: the target is 1 - e plus e / k on every class.
+    """
+    if not label_smoothing:
+        return torch.logaddexp(scores.rest - logit, torch.zeros_like(logit))
+    others = scores.scale * (scores.num_classes * scores.mean - scores.target)
+    mean_logit = (others + logit) / scores.num_classes
+    return torch.logaddexp(scores.rest, logit) - (1 - label_smoothing) * logit - label_smoothing * mean_logit
