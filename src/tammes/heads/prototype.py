@@ -12,9 +12,11 @@ from tammes import checks
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import class_margin
 from tammes.geometry.sphere import normalize
+from tammes.heads.sampled import ClassSampler
 from tammes.heads.streamed import auto_block, fits_buffer, streamed, top_classes
 from tammes.losses.advice import warnings_for
 from tammes.losses.evaluate import (
+    Producer,
     Reduction,
     check_per_class,
     class_value_tensors,
@@ -45,6 +47,8 @@ class PrototypeHead(nn.Module):
             similarities for the backward where they fit `streamed.BUFFER_BYTES`; None is the plain dense
             reference, which can be differentiated twice.
         fast_products: run the matrix products in autocast's dtype; sums stay in float32.
+        sample_rate: train on the classes of the batch and this share of the others, drawn anew each step;
+            the gradient of `weight` is sparse, for `RowSGD` or `RowAdamW`. In `eval()` all classes count.
 
     >>> from tammes.losses import CosFace, SampleMargin
     >>> head = PrototypeHead(4, 3, CosFace(scale=8, margin=0.2) + 0.5 * SampleMargin())
@@ -71,6 +75,7 @@ class PrototypeHead(nn.Module):
         trainable: bool = True,
         block_size: int | Literal["auto"] | None = "auto",
         fast_products: bool = False,
+        sample_rate: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -84,6 +89,7 @@ class PrototypeHead(nn.Module):
             checks.one_of("block_size", block_size, ("auto",))
         self.block_size = block_size
         self.fast_products = fast_products
+        self.sampler = None if sample_rate is None else ClassSampler(sample_rate)
         self.terms: dict[str, Tensor] = {}
         checks.one_of("init", init, ("random", "packed"))
         weight = torch.empty(num_classes, in_features, device=device, dtype=dtype)
@@ -107,6 +113,8 @@ class PrototypeHead(nn.Module):
                 self.weight.copy_(pack(self.num_classes, self.in_features).points)
             else:
                 self.weight.copy_(normalize(self.weight.float().normal_()))
+        if self.sampler is not None:
+            self.sampler.sums.forget()
 
     @property
     def objective(self) -> Objective:
@@ -160,7 +168,7 @@ class PrototypeHead(nn.Module):
             embeddings,
             self.weight,
             labels,
-            produce=self._statistics,
+            produce=self._producer(labels),
             class_values=self._class_values(),
             class_weight=self.class_weight,
             sample_weight=sample_weight,
@@ -169,6 +177,11 @@ class PrototypeHead(nn.Module):
             check=check,
         )
         return loss
+
+    def _producer(self, labels: Tensor | MixedLabels) -> Producer:
+        if self.sampler is None or not self.training:
+            return self._statistics
+        return self.sampler.producer(labels, self.ignore_index, self._statistics)
 
     def _statistics(self, embeddings: Embeddings, weight: Tensor, targets: Targets, plan: Plan) -> Statistics:
         """By blocks of classes; whole when asked for, and under `torch.compile`, which fuses by itself."""
