@@ -89,11 +89,11 @@ class PrototypeHead(nn.Module):
             checks.one_of("block_size", block_size, ("auto",))
         self.block_size = block_size
         self.fast_products = fast_products
-        self.sampler = None if sample_rate is None else ClassSampler(sample_rate)
         self.terms: dict[str, Tensor] = {}
         checks.one_of("init", init, ("random", "packed"))
         weight = torch.empty(num_classes, in_features, device=device, dtype=dtype)
         self.weight = nn.Parameter(weight, requires_grad=trainable)
+        self.sampler = None if sample_rate is None else ClassSampler(sample_rate, self.weight)
         self._register_per_class("class_counts", class_counts)
         self._register_per_class("class_weight", class_weight)
         self.reset_parameters(init)
@@ -112,7 +112,8 @@ class PrototypeHead(nn.Module):
 
                 self.weight.copy_(pack(self.num_classes, self.in_features).points)
             else:
-                self.weight.copy_(normalize(self.weight.float().normal_()))
+                for rows in self.weight.split(8192):  # ten million have no room for a second copy
+                    rows.copy_(normalize(torch.randn(rows.shape, device=rows.device)))
         if self.sampler is not None:
             self.sampler.sums.forget()
 

@@ -117,7 +117,7 @@ class Statistics:
             target=self.target[space][:, column],
             rest=NOT_ASKED if need.scale is None else self._rest(space, need.scale, column),
             hardest=self.hardest(space, column).value if need.hardest else NOT_ASKED,
-            mean=self.rows[space] @ self.centroid(space) if need.mean else NOT_ASKED,
+            mean=self.rows[space] @ self._mean_prototype(space) if need.mean else NOT_ASKED,
             scale=1.0 if need.scale is None else need.scale,
             labels=self.targets[:, column],
             num_classes=self.num_classes,
@@ -153,7 +153,10 @@ class Statistics:
         return first.to(target.dtype)
 
     def centroid(self, space: Space) -> Float[Tensor, " d"]:
-        """Mean of the raw or the unit prototypes."""
+        """Mean of the raw or the unit prototypes, for terms on prototypes alone."""
+        return self._mean_prototype(space)
+
+    def _mean_prototype(self, space: Space) -> Float[Tensor, " d"]:
         return self.sums["raw" if space == "raw" else "cosine"] / self.num_classes
 
     def _rest(self, space: Space, scale: float, column: int) -> PerSample:
