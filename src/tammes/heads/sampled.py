@@ -128,31 +128,28 @@ class RunningSums:
             self._totals = _sums(weight, spaces)
             self._watch_none(weight)
         elif weight._version != self._version:
-            now = _sums(weight[self._watched], spaces)
-            self._totals = {s: total + now[s] - self._counted[s] for s, total in self._totals.items()}
+            self._totals = self._totals + _sums(weight[self._watched], spaces) - self._counted
             self._watch_none(weight)
-        return self._totals
+        return dict(zip(spaces, self._totals, strict=True))
 
     def watch(self, weight: Prototypes, classes: Classes) -> None:
         """Expect the rows `classes` to move, as well as those watched since the last change."""
         new = classes[~torch.isin(classes, self._watched)]
-        more = _sums(weight.detach()[new], self._spaces)
-        self._counted = {space: before + more[space] for space, before in self._counted.items()}
+        self._counted = self._counted + _sums(weight.detach()[new], self._spaces)
         self._watched = torch.cat([self._watched, new])
 
     def _watch_none(self, weight: Prototypes) -> None:
         self._version = weight._version
         self._watched = torch.empty(0, dtype=torch.long, device=weight.device)
-        self._counted = {space: torch.zeros_like(total) for space, total in self._totals.items()}
+        self._counted = torch.zeros_like(self._totals)
 
 
-def _sums(rows: Prototypes, spaces: tuple[Space, ...]) -> Sums:
+def _sums(rows: Prototypes, spaces: tuple[Space, ...]) -> Float[Tensor, "s d"]:
     """Sums of the raw and the unit rows, in float64: a million small changes must not add up to one."""
-    totals: Sums = {}
-    for space in spaces:
-        parts = (double(part) for part in rows.split(SUM_ROWS))
-        sums = [(part if space == "raw" else normalize(part)).sum(0) for part in parts]
-        totals[space] = torch.stack(sums).sum(0)
+    totals = double(rows.new_zeros(len(spaces), rows.shape[1]))
+    for part in map(double, rows.split(SUM_ROWS)):
+        for total, space in zip(totals, spaces, strict=True):
+            total += (part if space == "raw" else normalize(part)).sum(0)
     return totals
 
 
@@ -195,7 +192,7 @@ def sampled(
     given["targets"] = targets
     given["rivals"] = {space: Rivals(value, classes[at]) for space, (value, at) in inner.rivals.items()}
     centroids: Sums = {
-        space: (totals[space].to(part.dtype) + part - part.detach()) / len(weight)
+        space: (totals[space].to(part.dtype) + (part - part.detach())) / len(weight)
         for space, part in inner.sums.items()
     }
     return SampledStatistics(**given, centroids=centroids)
@@ -212,7 +209,7 @@ class _Rows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
         (classes,) = ctx.saved_tensors
         return _sparse(classes[None], grads[0], ctx.shape), None
 
@@ -222,7 +219,7 @@ def _sparse(classes: Int[Tensor, "1 m"], rows: Float[Tensor, "m d"], shape: torc
 
 
 def coalesce_gradient(weight: Tensor) -> None:
-    """Hook after accumulation, which drops the mark of a coalesced gradient and appends a second to a first."""
+    """After accumulation, which drops the mark of a coalesced gradient and appends a second to a first."""
     grad = weight.grad
     if grad is None or not grad.is_sparse or grad.is_coalesced():
         return

@@ -1,0 +1,174 @@
+"""Optimizers of rows: SGD and AdamW that move, decay and count only the rows that a sparse gradient has.
+
+Each row lives by itself: one that is not in the gradient keeps its place, its momentum and its step count
+bit for bit until it is. (torch's SGD goes on pushing such rows by their momentum, its AdamW refuses sparse
+gradients, its SparseAdam has no decay and one step count for all.) When every row is in every gradient, as
+with dense gradients, the steps are those of `torch.optim.SGD` and `torch.optim.AdamW`.
+
+State is dense, as large as the parameter, and allocated once; a step takes the time and memory of its rows.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tammes import checks
+
+Rows = Int[Tensor, " m"] | None
+"""Which rows of a tensor; None for all."""
+
+
+class RowSGD(Optimizer):
+    """SGD of rows; arguments and state (`momentum_buffer`, as large as the parameter) are those of torch.
+
+    >>> weight = torch.nn.Parameter(torch.ones(3, 2))
+    >>> weight.grad = torch.sparse_coo_tensor([[1]], torch.ones(1, 2), (3, 2))
+    >>> RowSGD([weight], lr=0.5, momentum=0.9, weight_decay=0.1).step()
+    >>> weight.data
+    tensor([[1.0000, 1.0000],
+            [0.4500, 0.4500],
+            [1.0000, 1.0000]])
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
+        _check_not_negative(defaults, "lr", "momentum", "weight_decay")
+        if nesterov and not momentum:
+            raise ValueError("nesterov=True needs a momentum above 0, got 0. Nesterov's is usually 0.9.")
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Update the rows in the gradients; returns the value of `closure`, if there is one."""
+        loss = _evaluate(closure)
+        for group in self.param_groups:
+            momentum = group["momentum"]
+            for param in _with_gradient(group):
+                rows, grad = _rows_and_values(param)
+                old = _take(param, rows)
+                update = grad.add(old, alpha=group["weight_decay"])
+                if momentum:
+                    state = self.state[param]
+                    if not state:
+                        state["momentum_buffer"] = torch.zeros_like(param)
+                    velocity = _take(state["momentum_buffer"], rows).mul(momentum).add_(update)
+                    _put(state["momentum_buffer"], rows, velocity)
+                    update = update.add_(velocity, alpha=momentum) if group["nesterov"] else velocity
+                _put(param, rows, old.sub(update, alpha=group["lr"]))
+        return loss
+
+
+class RowAdamW(Optimizer):
+    """AdamW of rows; arguments are those of torch.
+
+    State: `exp_avg` and `exp_avg_sq`, each like the parameter, and `step`, a count for each row: a row that
+    is sampled for the first time at step 1000 has its moments corrected as at step 1.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        _check_not_negative(defaults, "lr", "eps", "weight_decay")
+        for place, beta in enumerate(betas):
+            checks.within(f"betas[{place}]", beta, 0.0, math.nextafter(1.0, 0.0))
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Update the rows in the gradients; returns the value of `closure`, if there is one."""
+        loss = _evaluate(closure)
+        for group in self.param_groups:
+            for param in _with_gradient(group):
+                rows, grad = _rows_and_values(param)
+                first, second = self._moments(param, rows, grad, group["betas"])
+                old = _take(param, rows)
+                decayed = old.mul(1 - group["lr"] * group["weight_decay"])
+                _put(
+                    param, rows, decayed.sub_(first.div_(second.sqrt_().add_(group["eps"])).mul_(group["lr"]))
+                )
+        return loss
+
+    def _moments(self, param: Tensor, rows: Rows, grad: Tensor, betas: tuple[float, float]) -> list[Tensor]:
+        """First and second moment of the rows after `grad`, stored, and corrected for their start at 0."""
+        state = self.state[param]
+        if not state:
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(param), torch.zeros_like(param)
+            state["step"] = torch.zeros(param.shape[:1], device=param.device)
+        # Optimizer.load_state_dict leaves "step" where the file was opened.
+        state["step"] = state["step"].to(param.device)
+        steps = _take(state["step"], rows) + 1
+        _put(state["step"], rows, steps)
+        corrected = []
+        for name, beta, value in zip(("exp_avg", "exp_avg_sq"), betas, (grad, grad.square()), strict=True):
+            moment = _take(state[name], rows).lerp(value, 1 - beta)
+            _put(state[name], rows, moment)
+            corrected.append(moment / _correction(beta, steps, moment))
+        return corrected
+
+
+def _correction(beta: float, steps: Float[Tensor, "..."], like: Tensor) -> Tensor:
+    """1 - beta^t for each row, in full precision: a subtraction would lose three digits at beta = 0.999."""
+    power = steps * math.log(beta) if beta else torch.full_like(steps, -torch.inf)
+    factor = -torch.expm1(power)
+    return factor.to(like.dtype).view(*factor.shape, *[1] * (like.ndim - factor.ndim))
+
+
+def _check_not_negative(values: dict[str, Any], *names: str) -> None:
+    for name in names:
+        checks.within(name, values[name], 0.0, math.inf)
+
+
+def _evaluate(closure: Callable[[], Any] | None) -> Any:
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
+def _with_gradient(group: dict[str, Any]) -> list[Tensor]:
+    return [param for param in group["params"] if param.grad is not None]
+
+
+def _rows_and_values(param: Tensor) -> tuple[Rows, Tensor]:
+    """The rows that the gradient of `param` has, and its values there."""
+    grad = param.grad
+    assert grad is not None
+    if not grad.is_sparse:
+        return None, grad
+    if grad.sparse_dim() != 1:
+        raise ValueError(
+            f"A gradient must be sparse in its rows only, got {grad.sparse_dim()} sparse dimensions "
+            f"for a parameter of shape {tuple(param.shape)}."
+        )
+    grad = grad.coalesce()
+    return grad.indices()[0], grad.values()
+
+
+def _take(whole: Tensor, rows: Rows) -> Tensor:
+    return whole if rows is None else whole.index_select(0, rows)
+
+
+def _put(whole: Tensor, rows: Rows, values: Tensor) -> None:
+    """Store `values` in `whole`."""
+    if rows is None:
+        whole.copy_(values)
+    else:
+        whole.index_copy_(0, rows, values)
