@@ -1,0 +1,240 @@
+"""Everything that decides a run: the flags of `tammes train`, and the `config.json` of a run."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+import tammes
+from tammes import checks
+from tammes.losses import LMSoftmax, Objective, parse
+from tammes.training.schedules import MARGINS, SCHEDULES
+
+FORMAT = 1
+"""Raised when a `config.json` of this version could be misread by an older one."""
+
+USUAL_LR = {"sgd": 0.1, "adamw": 1e-3}
+USUAL_DECAY = {"sgd": 1e-4, "adamw": 0.05}
+USUAL_EPOCHS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One training run, complete: the same config gives the same run.
+
+    What is left at None is settled when the config is made, except for `embedding`, `minutes`, `clip`,
+    `patience` (none) and `image_size` (the images' own).
+
+    >>> Config(data="digits", optimizer="adamw").lr
+    0.001
+    """
+
+    data: str
+    """digits, mnist, fashion-mnist, cifar10, cifar100, an .npz file, or a folder of images."""
+    objective: str = "NormFace(s=10) + 0.5*R_sm"
+    """Losses and regularisers, as in "CosFace(s=64, m=0.35) + 0.5*R_sm + 100*R_w"."""
+    model: str = "fastnet-half"
+    """cnn4, resnet18, resnet34, fastnet, fastnet-half, or timm/NAME, as in timm/resnet50."""
+    embedding: int | None = None
+    """Width of a linear layer before the prototypes; none by default."""
+
+    data_root: str = "data"
+    """Where named data sets lie."""
+    download: bool = False
+    """Fetch a missing named data set into the data root."""
+    image_size: int | None = None
+    """Side that images are scaled to; by default their own, doubled where the model needs larger ones."""
+    max_unreadable: int = 100
+    """So many broken image files are skipped; more are an error."""
+    augment: bool = True
+    """Shift, mirror and crop training images as suits the data set."""
+    mixup: float = 0.0
+    """Mix pairs of images by a share drawn from Beta(mixup, mixup); 0 for none."""
+
+    epochs: int | None = None
+    """Passes over the data; 20 by default, unless minutes are given."""
+    minutes: float | None = None
+    """Time to train for; the schedule is stretched over it. With epochs, whichever ends first."""
+    patience: int | None = None
+    """Stop after so many evaluations without a better accuracy."""
+    batch_size: int = 128
+    """Samples per step, over all ranks and parts together."""
+    accumulate: int = 1
+    """Parts that a batch is computed in, one after the other, to save memory."""
+
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """Which optimiser."""
+    lr: float | None = None
+    """Learning rate at its peak; by default 0.1 for sgd, 0.001 for adamw."""
+    momentum: float = 0.9
+    """Of sgd; adamw's first beta."""
+    nesterov: bool = False
+    """Nesterov's momentum, for sgd."""
+    weight_decay: float | None = None
+    """Of the network; by default 0.0001 for sgd, 0.05 for adamw."""
+    schedule: Literal["cosine", "one-cycle", "step", "constant"] = "cosine"
+    """How the learning rates go: cosine to zero; up for a quarter, then down to zero; tenths; not at all."""
+    warmup: float = 0.0
+    """Share of the run over which the learning rates rise from a hundredth."""
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    """Shares of the run at which the step schedule divides by ten."""
+    clip: float | None = None
+    """Largest norm of the gradient of all parameters together."""
+
+    prototype_init: Literal["random", "packed"] = "random"
+    """Prototypes start at random, or as far apart as they can be."""
+    prototype_lr: float | None = None
+    """Learning rate of the prototypes; by default the network's."""
+    prototype_weight_decay: float = 0.0
+    """Weight decay of the prototypes."""
+    trainable_prototypes: bool = True
+    """Whether the prototypes learn."""
+    unit_prototypes: bool | None = None
+    """Scale prototypes to norm 1 after each step; by default where the objective does not see their norms.
+    Otherwise they grow at right angles to themselves, and a step turns them less and less."""
+    margin_warmup: float = 0.0
+    """Epochs over which the margins of the losses grow from nothing."""
+
+    autocast: Literal["none", "bf16", "fp16"] = "none"
+    """Run the network in half precision; losses stay in float32."""
+    compile: bool = False
+    """Compile the network with torch.compile."""
+    test_flip: bool = False
+    """Evaluate the mean embedding of each image and its mirror image."""
+
+    seed: int = 0
+    """Of weights, order, augmentation and dropout."""
+    deterministic: bool = False
+    """Only deterministic algorithms on GPUs, slower; on CPUs runs repeat anyway."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps."""
+    workers: int = 2
+    """Processes that decode image files; sets held in memory need none."""
+
+    log_every: int = 20
+    """Steps between two lines of log.jsonl."""
+    checkpoint_seconds: float = 300.0
+    """Write a checkpoint at least so often, besides at the end of each epoch."""
+    tensorboard: bool = False
+    """Write TensorBoard's files as well."""
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_words()
+        parsed = parse(self.objective)
+        self._check_objective(parsed)
+        self._settle("objective", str(parsed), anew=True)
+        self._settle("lr", USUAL_LR[self.optimizer])
+        self._settle("prototype_lr", self.lr)
+        self._settle("weight_decay", USUAL_DECAY[self.optimizer])
+        self._settle("unit_prototypes", all(term.need.space != "raw" for _, term in parsed.terms))
+        if self.minutes is None:
+            self._settle("epochs", USUAL_EPOCHS)
+        self._settle("milestones", tuple(float(m) for m in self.milestones), anew=True)
+
+    def _settle(self, name: str, value: Any, *, anew: bool = False) -> None:
+        if anew or getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    def _check_numbers(self) -> None:
+        for name, low in LEAST.items():
+            if getattr(self, name) is not None:
+                checks.at_least(name, getattr(self, name), low)
+        for name in ("lr", "prototype_lr", "clip", "minutes"):
+            if getattr(self, name) is not None:
+                checks.positive(name, getattr(self, name))
+        for name in ("momentum", "warmup"):
+            checks.within(name, getattr(self, name), 0.0, 1.0)
+        for name in ("weight_decay", "prototype_weight_decay", "mixup", "margin_warmup"):
+            if getattr(self, name) is not None:
+                checks.within(name, getattr(self, name), 0.0, 1e6)
+        checks.positive("checkpoint_seconds", self.checkpoint_seconds)
+        for share in self.milestones:
+            checks.within("A milestone", share, 0.0, 1.0, "It is a share of the run.")
+
+    def _check_words(self) -> None:
+        checks.one_of("optimizer", self.optimizer, tuple(USUAL_LR))
+        checks.one_of("schedule", self.schedule, SCHEDULES)
+        checks.one_of("autocast", self.autocast, ("none", "bf16", "fp16"))
+        checks.one_of("prototype_init", self.prototype_init, ("random", "packed"))
+        if self.schedule == "one-cycle" and self.warmup:
+            raise ValueError(
+                f"The one-cycle schedule has its own rise, got warmup={self.warmup}. Leave it out."
+            )
+        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+            raise ValueError("nesterov needs optimizer='sgd' with momentum. Leave it out.")
+        if self.accumulate > self.batch_size:
+            raise ValueError(
+                f"accumulate must give each part a sample, got accumulate={self.accumulate}, "
+                f"batch_size={self.batch_size}."
+            )
+
+    def _check_objective(self, objective: Objective) -> None:
+        reductions = {t.reduction: t for _, t in objective.terms if isinstance(t, LMSoftmax)}
+        if "none" in reductions:
+            raise ValueError(f'{reductions["none"]} is no number to minimise. Use reduction="mean" or "lse".')
+        if "lse" in reductions and self.accumulate > 1:
+            raise ValueError(
+                f"{reductions['lse']} is one value of the whole batch and does not add up over "
+                f'accumulate={self.accumulate} parts. Use accumulate=1, or reduction="mean".'
+            )
+        if self.margin_warmup and not any(type(term) in MARGINS for _, term in objective.terms):
+            raise ValueError(f"margin_warmup needs a loss with a margin, got {objective}. Leave it out.")
+
+    def to_json(self) -> str:
+        """The text of `config.json`."""
+        head = {"format": FORMAT, "tammes": tammes.__version__}
+        return json.dumps(head | dataclasses.asdict(self), indent=2) + "\n"
+
+
+LEAST = {
+    "embedding": 1,
+    "image_size": 1,
+    "max_unreadable": 0,
+    "epochs": 1,
+    "patience": 1,
+    "batch_size": 1,
+    "accumulate": 1,
+    "seed": 0,
+    "workers": 0,
+    "log_every": 1,
+}
+
+
+def read_config(path: str | Path) -> Config:
+    """The config in the file `path`; fields it does not name have their defaults."""
+    try:
+        stored = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(stored, dict):
+        raise ValueError(f"{path} must hold one JSON object, got a {type(stored).__name__}.")
+    form, version = stored.pop("format", FORMAT), stored.pop("tammes", "an unknown version")
+    if not isinstance(form, int) or form > FORMAT:
+        raise ValueError(
+            f"{path} was written by tammes {version} in format {form}; this is {tammes.__version__}, which "
+            f"reads up to {FORMAT}. Upgrade tammes to use it."
+        )
+    return _from_fields(path, stored)
+
+
+def _from_fields(path: str | Path, stored: dict[str, Any]) -> Config:
+    fields = {field.name: field.type for field in dataclasses.fields(Config)}
+    for name, value in stored.items():
+        if name not in fields:
+            raise ValueError(f"{path} has an unknown setting {name!r}. {checks.nearest(name, fields)}")
+        if type(value) not in _json_types(fields[name]):
+            raise ValueError(f"{path}: {name} cannot be {value!r}.")
+    if "data" not in stored:
+        raise ValueError(f"{path} does not name the data.")
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
+    return Config(**values)
+
+
+def _json_types(annotation: Any) -> set[type]:
+    """What JSON may hold for a field so annotated."""
+    kinds = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    found = {str if get_origin(kind) is Literal else get_origin(kind) or kind for kind in kinds}
+    return found | ({int} if float in found else set()) | ({list} if tuple in found else set())

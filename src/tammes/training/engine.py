@@ -1,0 +1,116 @@
+"""Network, prototypes and optimiser, and the one step they make together."""
+
+import contextlib
+import hashlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tammes.data import Batch
+from tammes.geometry.sphere import safe_norm
+from tammes.losses import MixedLabels, parse
+from tammes.training.classifier import Classifier, build_optimizer
+from tammes.training.config import Config
+from tammes.training.distributed import World
+from tammes.training.schedules import with_margins
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Engine:
+    """A classifier in training.
+
+    Under `torchrun` the backbone is in DDP, whose meaning for batch statistics is the usual one: each rank
+    normalises by its own part of the batch.
+    """
+
+    def __init__(self, config: Config, classifier: Classifier, world: World) -> None:
+        self.config, self.world = config, world
+        self.classifier = classifier.to(world.device).train()
+        self.objective = parse(config.objective)
+        self.forward: Any = torch.compile(classifier.backbone) if config.compile else classifier.backbone
+        if world.size > 1:
+            self.forward = torch.nn.parallel.DistributedDataParallel(self.forward)
+        self.optimizer = build_optimizer(config, classifier)
+        self.scaler = torch.amp.GradScaler(world.device.type, enabled=config.autocast == "fp16")
+
+    def load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Go back to the weights and the `state` of a checkpoint."""
+        self.classifier.load_state_dict(weights)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+
+    def state(self) -> dict[str, Any]:
+        """What, beside the weights, the next step depends on."""
+        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The margins of this epoch."""
+        share = epoch / self.config.margin_warmup if self.config.margin_warmup else 1.0
+        objective = with_margins(self.objective, share)
+        if self.classifier.head.objective != objective:
+            self.classifier.head.objective = objective
+
+    def set_rates(self, factor: float) -> float:
+        """Every learning rate at `factor` of its peak; the network's."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = factor * group["peak_lr"]
+        return self.optimizer.param_groups[0]["lr"]
+
+    def step(self, batch: Batch, step: int) -> Tensor:
+        """Learn from one batch; its loss, which nothing here waits for."""
+        self._seed(step)
+        loss = self._backward(batch, step)
+        if self.config.clip is not None:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.classifier.parameters(), self.config.clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        if self.config.unit_prototypes and self.config.trainable_prototypes:
+            with torch.no_grad():
+                weight = self.classifier.head.weight
+                weight.div_(safe_norm(weight))
+        return loss
+
+    def _seed(self, step: int) -> None:
+        """Random numbers of a step (dropout) follow from the seed, the step and the rank alone."""
+        text = f"{self.config.seed}/{step}/{self.world.rank}"
+        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
+        torch.default_generator.manual_seed(seed)
+        if self.world.device.type != "cpu":
+            torch.get_device_module(self.world.device).manual_seed(seed)
+
+    def _backward(self, batch: Batch, step: int) -> Tensor:
+        """Gradients of the batch's loss, part by part."""
+        images, labels = self._mixed(batch, step) if self.config.mixup else (batch.images, batch.labels)
+        parts, total = self.config.accumulate, torch.zeros((), device=self.world.device)
+        for part, some in zip(images.tensor_split(parts), _split(labels, parts), strict=True):
+            share = 1 / parts if self.world.size > 1 else len(part) / len(images)
+            with self._autocast():
+                embeddings = self.forward(part)
+            loss = share * self.classifier.head(embeddings, some)
+            self.scaler.scale(loss).backward()
+            total += loss.detach()
+        return total
+
+    def _mixed(self, batch: Batch, step: int) -> tuple[Tensor, MixedLabels]:
+        """Each image with its neighbour in the batch, which is in random order already."""
+        alpha = self.config.mixup
+        lam = float(np.random.default_rng([self.config.seed, step]).beta(alpha, alpha))
+        images = torch.lerp(batch.images.roll(1, 0), batch.images, lam)
+        return images, MixedLabels(batch.labels, batch.labels.roll(1), lam)
+
+    def _autocast(self) -> contextlib.AbstractContextManager:
+        if self.config.autocast == "none":
+            return contextlib.nullcontext()
+        return torch.autocast(self.world.device.type, HALF[self.config.autocast])
+
+
+def _split(labels: Tensor | MixedLabels, parts: int) -> list[Tensor] | list[MixedLabels]:
+    if isinstance(labels, Tensor):
+        return list(labels.tensor_split(parts))
+    pairs = zip(labels.a.tensor_split(parts), labels.b.tensor_split(parts), strict=True)
+    return [MixedLabels(a, b, labels.lam) for a, b in pairs]

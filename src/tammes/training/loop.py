@@ -1,0 +1,122 @@
+"""The training loop, readable on one screen, and `train`, which sets it up in a folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tammes.data import Batches, DataSet
+from tammes.training.classifier import DataFacts, build_classifier, calibrate, load_data
+from tammes.training.config import Config
+from tammes.training.distributed import World, determinism, world
+from tammes.training.engine import Engine
+from tammes.training.evaluation import Evaluation, evaluate
+from tammes.training.folder import RunFolder
+from tammes.training.record import record
+from tammes.training.schedules import learning_rate
+from tammes.training.sinks import JsonLines, Sink, TensorBoard, rewind
+from tammes.training.watch import State, Watch, listening
+
+
+def fit(engine: Engine, batches: Batches, test: Batches, watch: Watch) -> Evaluation | None:
+    """Train from where `watch.state` is to the end; the last evaluation, None if there was nothing to do."""
+    config, world, state, evaluation = engine.config, engine.world, watch.state, None
+    progress = watch.progress()
+    while state.batch or (progress < 1 and (config.patience is None or state.stale < config.patience)):
+        engine.begin_epoch(state.epoch)
+        for batch in batches.epoch(state.epoch, rank=world.rank, world_size=world.size, start=state.batch):
+            if progress >= 1:
+                break
+            rate = engine.set_rates(
+                learning_rate(config.schedule, progress, warmup=config.warmup, milestones=config.milestones)
+            )
+            loss = engine.step(batch, state.step)
+            progress = watch.after_step(loss, rate)
+        evaluation = evaluate(engine.classifier, test, flip=config.test_flip, world=world)
+        watch.after_epoch(evaluation)
+    return evaluation
+
+
+def train(
+    config: Config,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    dataset: DataSet | None = None,
+    sinks: Sequence[Sink] = (),
+) -> dict[str, Any]:
+    """Train as `config` says into the folder `out`; the record of the run, also in its `result.json`.
+
+    Args:
+        config: the run.
+        out: a new folder, or with `resume` one that holds this run.
+        resume: go on where the last checkpoint is, to the same end as if nothing had happened; a run that
+            takes `minutes` ends elsewhere each time. A finished run's record is returned as it is.
+        dataset: in place of the one `config` names.
+        sinks: called with every record, besides the folder's own log.
+    """
+    folder = RunFolder(Path(out))
+    going_on = folder.check(config, resume=resume)
+    if going_on and folder.result is not None:
+        return folder.result
+    with world(config.device) as here, determinism(config.deterministic):
+        dataset = dataset or load_data(config)
+        engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), here)
+        if not going_on and here.first:
+            folder.start(config, DataFacts.of(dataset))
+        state = restore(engine, folder) or first_state(engine, dataset)
+        batches, test = batches_of(config, dataset, here)
+        sinks = [*folder_sinks(folder, config, state.step), *sinks] if here.first else []
+        with listening() as stop:
+            watch = Watch(engine, state, folder, epoch_steps=len(batches), sinks=sinks, stop=stop)
+            evaluation = fit(engine, batches, test, watch)
+        evaluation = evaluation or evaluate(engine.classifier, test, flip=config.test_flip, world=here)
+        result = outcome(engine, dataset, state, evaluation)
+        if here.first:
+            folder.save_result(result, evaluation.arrays)
+        return result
+
+
+def first_state(engine: Engine, dataset: DataSet) -> State:
+    """The start of a run, with the network calibrated to its data."""
+    calibrate(engine.classifier.backbone, dataset, engine.config)
+    return State()
+
+
+def restore(engine: Engine, folder: RunFolder) -> State | None:
+    """Load the last checkpoint into `engine`; where it was then, None without one."""
+    checkpoint = folder.checkpoint()
+    if checkpoint is None:
+        return None
+    weights, stored = folder.restore(checkpoint)
+    engine.load(weights, stored)
+    return State(**stored["run"])
+
+
+def batches_of(config: Config, dataset: DataSet, here: World) -> tuple[Batches, Batches]:
+    """Training and test batches; a last training batch that is smaller than the others is left out."""
+    options = {"batch_size": config.batch_size, "device": here.device, "workers": config.workers}
+    whole = len(dataset.train) >= config.batch_size
+    train = Batches(dataset, "train", training=True, seed=config.seed, drop_last=whole, **options)
+    return train, Batches(dataset, "test", training=False, **options)
+
+
+def folder_sinks(folder: RunFolder, config: Config, step: int) -> list[Sink]:
+    """The run's own log, without what lies after `step`, and TensorBoard's where it is asked for."""
+    rewind(folder.log, step)
+    board = [TensorBoard(folder.path / "tensorboard")] if config.tensorboard else []
+    return [JsonLines(folder.log), *board]
+
+
+def outcome(engine: Engine, dataset: DataSet, state: State, evaluation: Evaluation) -> dict[str, Any]:
+    """The record of a finished run."""
+    config, here, head = engine.config, engine.world, engine.classifier.head
+    return record(config, here.device, processes=here.size, seconds=state.seconds) | {
+        "data": dataset.name,
+        "classes": head.num_classes,
+        "dimensions": head.in_features,
+        "parameters": sum(p.numel() for p in engine.classifier.parameters()),
+        "epochs": state.epoch,
+        "steps": state.step,
+        "metrics": evaluation.numbers(),
+        "best": {"accuracy": state.best_accuracy, "epoch": state.best_epoch},
+    }

@@ -1,0 +1,63 @@
+"""The live line of a run in a terminal, and one plain line an epoch elsewhere."""
+
+import sys
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tammes.training.sinks import Record
+
+
+class Terminal:
+    """Shows records on standard error: epoch, speed, time left, loss terms, margin against its maximum."""
+
+    def __init__(self, title: str) -> None:
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.title = title
+        self.live = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[news]}"),
+            console=self.console,
+            disable=not sys.stderr.isatty(),
+            transient=True,
+        )
+        self.task = self.live.add_task(title, total=1.0, news="")
+
+    def __enter__(self) -> "Terminal":
+        self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.live.stop()
+
+    def __call__(self, record: Record) -> None:
+        if record["kind"] == "epoch":
+            self.live.console.print(epoch_line(self.title, record), markup=False)
+        else:
+            self.live.update(self.task, completed=record["progress"], news=step_line(record))
+
+
+def step_line(record: Record) -> str:
+    """One step in a few words."""
+    terms = "  ".join(f"{name} {value:.3f}" for name, value in record["terms"].items())
+    return f"epoch {record['epoch'] + 1}  {record['samples_per_second']:,.0f}/s  {terms}"
+
+
+def epoch_line(title: str, record: Record) -> str:
+    """One evaluation in a line."""
+    at_most = "of" if record["maximum_is_exact"] else "of at most"
+    margin, maximum = record["class_margin_deg"], record["class_margin_maximum_deg"]
+    return (
+        f"{title}  epoch {record['epoch'] + 1}  loss {record['loss']:.4f}  "
+        f"accuracy {100 * record['accuracy']:.2f} %  class margin {margin:.2f} {at_most} {maximum:.2f} deg  "
+        f"sample margin {record['sample_margin']:.4f} of {record['sample_margin_ceiling']:.4f}  "
+        f"{record['seconds']:.0f} s"
+    )

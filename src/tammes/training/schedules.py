@@ -1,0 +1,80 @@
+"""How the learning rates and the margins change over a run, as functions of where it is."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from tammes.losses import LDAM, ArcFace, CombinedMargin, CosFace, LSoftmax, Objective, SphereFace, Term
+from tammes.losses.objective import combine
+
+SCHEDULES = ("cosine", "one-cycle", "step", "constant")
+START = 0.01
+"""Where a warm-up starts, as a share of the learning rate."""
+PEAK = 0.25
+"""Where one-cycle turns, as a share of the run."""
+
+
+def learning_rate(
+    schedule: str, progress: float, *, warmup: float = 0.0, milestones: tuple[float, ...] = ()
+) -> float:
+    r"""The factor of the learning rates at `progress`, a share of the run.
+
+    - cosine: :math:`\tfrac12 (1 + \cos \pi p)`;
+    - one-cycle: linear up to a quarter of the run, then linear down to 0;
+    - step: a tenth after each of the `milestones`;
+    - constant.
+
+    The first `warmup` of the run rises linearly instead; cosine then takes the rest of it.
+
+    >>> [round(learning_rate("cosine", p, warmup=0.5), 3) for p in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    [0.01, 0.505, 1.0, 0.5, 0.0]
+    """
+    if progress < warmup:
+        return START + (1 - START) * progress / warmup
+    match schedule:
+        case "cosine":
+            past = (progress - warmup) / (1 - warmup) if warmup < 1 else 1.0
+            return (1 + math.cos(math.pi * past)) / 2
+        case "one-cycle":
+            rise = START + (1 - START) * progress / PEAK
+            return min(rise, (1 - progress) / (1 - PEAK))
+        case "step":
+            return 0.1 ** sum(progress >= milestone for milestone in milestones)
+    return 1.0
+
+
+MARGINS: dict[type[Term], dict[str, float]] = {
+    CosFace: {"margin": 0.0},
+    ArcFace: {"margin": 0.0},
+    SphereFace: {"margin": 1.0},
+    LSoftmax: {"margin": 1.0},
+    CombinedMargin: {"m1": 1.0, "m2": 0.0, "m3": 0.0},
+    LDAM: {"max_margin": 0.0, "C": 1e-9},
+}
+"""The fields that are margins, and the values at which there is none."""
+
+
+def with_margins(objective: Objective, share: float) -> Objective:
+    """`objective` with every margin the given share of the way from none to its own.
+
+    >>> from tammes import parse
+    >>> str(with_margins(parse("CosFace(s=64, m=0.4) + 0.5*R_sm"), 0.25))
+    'CosFace(s=64, m=0.1) + 0.5*R_sm'
+    """
+    if share >= 1:
+        return objective
+    return combine((coefficient, _with_margins(term, share)) for coefficient, term in objective.terms)
+
+
+def _with_margins(term: Term, share: float) -> Term:
+    fields = MARGINS.get(type(term), {})
+    moved = {name: _between(none, getattr(term, name), share) for name, none in fields.items()}
+    return replace(term, **moved)
+
+
+def _between(none: float, value: Any, share: float) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple(_between(none, one, share) for one in value)
+    return none + share * (value - none)
