@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-TILE = 2048
+TILE = 1024
 
 
 def blocks(length: int, size: int = TILE, *, start: int = 0) -> Iterator[slice]:
