@@ -1,5 +1,6 @@
 """`PrototypeHead`: the last layer and the loss of a classifier, in one module."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -24,7 +25,7 @@ from tammes.losses.evaluate import (
     working_dtype,
 )
 from tammes.losses.labels import IGNORE_INDEX, MixedLabels
-from tammes.losses.objective import Objective, Term, logit_space
+from tammes.losses.objective import Objective, logit_space
 from tammes.losses.statistics import Plan, Statistics, Targets, dense, similarities
 from tammes.types import Embeddings, Scalar, Similarities
 
@@ -98,6 +99,7 @@ class PrototypeHead(nn.Module):
         self._register_per_class("class_weight", class_weight)
         self.reset_parameters(init)
         self.objective = objective
+        self._advise()
 
     def _register_per_class(self, name: str, values: Any) -> None:
         if values is not None:
@@ -132,25 +134,23 @@ class PrototypeHead(nn.Module):
         tables = class_value_tensors(objective, self.num_classes, self.class_counts, self.weight)
         self._objective = objective
         self._store_class_values(tables)
-        gamma = 1 - torch.cos(torch.tensor(largest_class_margin(self.num_classes, self.in_features).angle))
-        for line in warnings_for(objective, self.num_classes, float(gamma)):
-            warnings.warn(line, stacklevel=2)
 
-    def _store_class_values(self, tables: dict[Term, dict[str, Tensor]]) -> None:
+    def _advise(self) -> None:
+        """Warn of scales that do not suit the number of classes, in the name of the constructor's caller."""
+        gamma = 1 - math.cos(largest_class_margin(self.num_classes, self.in_features).angle)
+        for line in warnings_for(self.objective, self.num_classes, gamma):
+            warnings.warn(line, stacklevel=3)
+
+    def _store_class_values(self, tables: dict[tuple[int, str], Tensor]) -> None:
         """Tables as buffers, so that they move with the module, but are not saved: the objective has them."""
         for name in [name for name in self._buffers if name.startswith("_table_")]:
             delattr(self, name)
-        self._tables: dict[Term, dict[str, str]] = {}
-        for place, (term, values) in enumerate(tables.items()):
-            self._tables[term] = {name: f"_table_{place}_{name}" for name in values}
-            for name, value in values.items():
-                self.register_buffer(f"_table_{place}_{name}", value, persistent=False)
+        self._tables = {key: "_table_{}_{}".format(*key) for key in tables}
+        for key, name in self._tables.items():
+            self.register_buffer(name, tables[key], persistent=False)
 
-    def _class_values(self) -> dict[Term, dict[str, Tensor]]:
-        return {
-            term: {name: getattr(self, buffer) for name, buffer in names.items()}
-            for term, names in self._tables.items()
-        }
+    def _class_values(self) -> dict[tuple[int, str], Tensor]:
+        return {key: getattr(self, name) for key, name in self._tables.items()}
 
     def forward(
         self,

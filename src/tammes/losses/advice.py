@@ -1,5 +1,6 @@
 """Which scale suits how many classes, and the reasons."""
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -10,9 +11,11 @@ from tammes.losses.arcface import ArcFace
 from tammes.losses.combined import CombinedMargin
 from tammes.losses.cosface import CosFace
 from tammes.losses.normface import NormFace
-from tammes.losses.objective import Objective, SampleTerm
+from tammes.losses.objective import Objective
 from tammes.losses.scores import Scores
 from tammes.losses.sphereface import SphereFace
+
+Advised = NormFace | CosFace | ArcFace | SphereFace | CombinedMargin
 
 VANISHED = 1e-6
 """A softmax gradient this small (against its largest, s) moves nothing in float32 training."""
@@ -67,39 +70,32 @@ def warnings_for(objective: Objective, num_classes: int, gamma: float) -> list[s
     `gamma` is the largest lead of the target cosine, 1 - cos of the largest class margin. LM-Softmax keeps
     its gradient at every scale, and margins that differ from class to class have no one answer.
     """
-    terms = [term for _, term in objective.terms if isinstance(term, ADVISED)]
+    terms = [term for _, term in objective.terms if isinstance(term, Advised)]
     lines = [_warning(term, num_classes, gamma) for term in terms if not term.class_values(None)]
     return [line for line in lines if line]
 
 
-ADVISED = (NormFace, CosFace, ArcFace, SphereFace, CombinedMargin)
-
-
-def _warning(term: SampleTerm, num_classes: int, gamma: float) -> str | None:
-    best, half = _probe(term, num_classes, gamma), _probe(term, num_classes, gamma / 2)
+def _warning(term: Advised, num_classes: int, gamma: float) -> str | None:
     better = f"s = {suggest_scale(num_classes).scale:.3g} (see tammes.suggest_scale)"
-    if best.value > math.log(2):
+    least = _loss_at(gamma, term, num_classes)
+    if least > math.log(2):
         return (
-            f"{term} cannot reach a small loss with {num_classes} classes: it is {best.value:.3g} at the "
+            f"{term} cannot reach a small loss with {num_classes} classes: it is {least:.3g} at the "
             f"largest margins. Without a margin {better} would do."
         )
-    if half.gradient < VANISHED:
+    gradient = -math.expm1(-_loss_at(gamma / 2, term, num_classes))  # of a softmax loss in its logit
+    if gradient < VANISHED and not term.label_smoothing:
         return (
-            f"{term} has {half.gradient:.0e} of its gradient left at half of the largest margin with "
+            f"{term} has {gradient:.0e} of its gradient left at half of the largest margin with "
             f"{num_classes} classes. Try {better}, or add 0.5 * SampleMargin()."
         )
     return None
 
 
-class _Probe(NamedTuple):
-    value: float
-    gradient: float  # with respect to the target cosine, as a share of s
-
-
-def _probe(term: SampleTerm, num_classes: int, lead: float) -> _Probe:
-    """A term where the target is 1 and every other cosine 1 - lead."""
-    scale = term.need.scale or 1.0
-    target = torch.ones(1, dtype=torch.float64, requires_grad=True)
+def _loss_at(lead: float, term: Advised, num_classes: int) -> float:
+    """A term without smoothing, where the target cosine is 1 and every other 1 - lead."""
+    scale = term.scale
+    target = torch.ones(1, dtype=torch.float64)
     other = torch.full((1,), 1 - lead, dtype=torch.float64)
     scores = Scores(
         target=target,
@@ -111,6 +107,4 @@ def _probe(term: SampleTerm, num_classes: int, lead: float) -> _Probe:
         num_classes=num_classes,
         norms=torch.ones_like(other),
     )
-    value = term.per_sample(scores)
-    (gradient,) = torch.autograd.grad(value.sum(), target)
-    return _Probe(value.item(), abs(gradient.item()) / scale)
+    return dataclasses.replace(term, label_smoothing=0.0).per_sample(scores).item()

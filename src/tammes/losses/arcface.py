@@ -96,6 +96,7 @@ class ArcFace(SampleTerm):
         set_field(self, "margin", margin)
         checks.one_of("beyond_pi", self.beyond_pi, ("linear", "clip", "plain"))
         checks.one_of("gradient", self.gradient, ("exact", "straight_through"))
+        checks.boolean("easy_margin", self.easy_margin)
         set_field(self, "label_smoothing", check_smoothing(self.label_smoothing))
 
     @property

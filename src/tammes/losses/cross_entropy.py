@@ -41,5 +41,6 @@ class CrossEntropy(SampleTerm):
 
 def check_raw_scale(name: str, normalize: bool, scale: float) -> None:
     """A scale belongs to cosines: raw inner products carry their own."""
+    checks.boolean(f"{name}'s normalize", normalize)
     if not normalize and scale != 1:
         raise ValueError(f"{name} of raw inner products has no scale, got s={scale}. Add normalize=True.")

@@ -14,8 +14,8 @@ from tammes.losses.statistics import Plan, Statistics, Targets, dense
 from tammes.types import Embeddings, PerSample, Prototypes, Scalar
 
 Reduction = Literal["mean", "none"]
-ClassValues = Mapping[Term, Mapping[str, Tensor]]
-"""For each term its parameters per class, as tensors of length k."""
+ClassValues = Mapping[tuple[int, str], Tensor]
+"""Parameters per class, as tensors of length k, by the place of their term and their name."""
 
 Producer = Callable[[Embeddings, Prototypes, Targets, Plan], Statistics]
 """A way to compute statistics: dense, streamed, sharded."""
@@ -51,28 +51,43 @@ class Rows(NamedTuple):
 
 
 def rows_of(
-    values: Sequence[Tensor], labels: Sequence[Tensor], shares: Sequence[Tensor], weighting: Weighting
+    values: Sequence[Tensor], labels: Sequence[Tensor], shares: Sequence[Tensor | None], weighting: Weighting
 ) -> Rows:
     """Values for each label of each sample as one weighted value per sample."""
-    n = len(weighting.kept)
-    weighted: Any = 0
-    weight: Any = 0
-    for value, label, share in zip(values, labels, shares, strict=True):
-        share = share.to(value.dtype)
-        if weighting.class_weight is not None:
-            share = share * weighting.class_weight.to(value.dtype)[label]
-        weighted = weighted + (share * value).view(n, -1).sum(1)
-        weight = weight + share.view(n, -1).sum(1)
+    parts = [
+        _weighted(value, _share(value, label, share, weighting.class_weight), len(weighting.kept))
+        for value, label, share in zip(values, labels, shares, strict=True)
+    ]
+    weighted, weight = parts[0]
+    for more, also in parts[1:]:
+        weighted, weight = weighted + more, weight + also
     row = weighting.kept.to(weight.dtype)
     if weighting.sample_weight is not None:
         row = row * weighting.sample_weight.to(weight.dtype)
     return Rows(torch.where(weighting.kept, row * weighted, 0.0), row * weight)
 
 
+def _share(value: Tensor, label: Tensor, share: Tensor | None, class_weight: Tensor | None) -> Tensor | None:
+    """How much each value counts within its row; None for 1."""
+    if share is not None:
+        share = share.to(value.dtype)
+    if class_weight is None:
+        return share
+    weight = class_weight.to(value.dtype)[label]
+    return weight if share is None else share * weight
+
+
+def _weighted(value: Tensor, share: Tensor | None, num_rows: int) -> tuple[PerSample, PerSample]:
+    """The values of each row added up by their shares, and the shares added up."""
+    if share is None:
+        return value, torch.ones_like(value)
+    return (share * value).view(num_rows, -1).sum(1), share.view(num_rows, -1).sum(1)
+
+
 def evaluate(
     objective: Objective,
     statistics: Statistics | EveryTarget,
-    shares: list[Tensor],
+    shares: list[Tensor | None],
     weighting: Weighting,
     class_values: ClassValues,
     reduction: Reduction = "mean",
@@ -81,20 +96,19 @@ def evaluate(
     unreduced = reduction == "none" or any(_own_reduction(term) == "none" for _, term in objective.terms)
     loss: Any = 0
     record = {}
-    for coefficient, term in objective.terms:
+    for place, (coefficient, term) in enumerate(objective.terms):
         if isinstance(term, PrototypeTerm):
             value = reduced = term.of_prototypes(statistics)
         else:
             assert isinstance(term, SampleTerm)
             readings = statistics.readings(term.need)
             values = [
-                term.per_sample(scores, **_own(class_values.get(term, {}), scores.labels))
-                for scores in readings
+                term.per_sample(scores, **_own(class_values, place, scores.labels)) for scores in readings
             ]
             rows = rows_of(values, [scores.labels for scores in readings], shares, weighting)
             reduced = _reduce(term, rows)
             value = _unreduced(term, rows) if unreduced else reduced
-        record[str(term)] = reduced.detach()
+        record[term.text] = reduced.detach()
         loss = loss + coefficient * value
     return loss, record | _measures(objective, statistics, shares, weighting)
 
@@ -103,8 +117,8 @@ def _own_reduction(term: Term) -> str:
     return getattr(term, "reduction", "mean")
 
 
-def _own(values: Mapping[str, Tensor], labels: Tensor) -> dict[str, Tensor]:
-    return {name: table[labels] for name, table in values.items()}
+def _own(values: ClassValues, place: int, labels: Tensor) -> dict[str, Tensor]:
+    return {name: table[labels] for (other, name), table in values.items() if other == place}
 
 
 def _reduce(term: SampleTerm, rows: Rows) -> Scalar:
@@ -124,7 +138,10 @@ def _unreduced(term: SampleTerm, rows: Rows) -> PerSample:
 
 @torch.no_grad()
 def _measures(
-    objective: Objective, statistics: Statistics | EveryTarget, shares: list[Tensor], weighting: Weighting
+    objective: Objective,
+    statistics: Statistics | EveryTarget,
+    shares: list[Tensor | None],
+    weighting: Weighting,
 ) -> dict[str, Tensor]:
     """Share of samples classified right and mean sample margin (of cosines); class weights do not enter."""
     outcomes = statistics.outcomes(logit_space(objective)[0])
@@ -138,18 +155,18 @@ def _measures(
 
 def class_value_tensors(
     objective: Objective, num_classes: int, class_counts: Tensor | None, like: Tensor
-) -> dict[Term, dict[str, Tensor]]:
+) -> dict[tuple[int, str], Tensor]:
     """The parameters per class of every term that has some, on the device of `like`."""
     counts = None if class_counts is None else tuple(class_counts.tolist())
-    tables: dict[Term, dict[str, Tensor]] = {}
-    for _, term in objective.terms:
+    tables: dict[tuple[int, str], Tensor] = {}
+    for place, (_, term) in enumerate(objective.terms):
         for name, values in term.class_values(counts).items():
             if len(values) != num_classes:
                 raise ValueError(
                     f"{term.text_name} has {name} for {len(values)} classes, but there are {num_classes}."
                 )
             table = torch.tensor(values, dtype=torch.float64, device=like.device)
-            tables.setdefault(term, {})[name] = table.to(working_dtype(like))
+            tables[place, name] = table.to(working_dtype(like))
     return tables
 
 

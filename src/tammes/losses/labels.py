@@ -24,11 +24,12 @@ class Labelling(NamedTuple):
     """What the samples count as.
 
     `targets` has a column for each label a sample has, and is None for soft targets, where every class
-    is one. `shares` say how much of a sample each of its labels is; `kept` is False for ignored rows.
+    is one. `shares` say how much of a sample each of its labels is (None: all of it); `kept` is False for
+    ignored rows.
     """
 
     targets: Targets | None
-    shares: list[Tensor]
+    shares: list[Tensor | None]
     kept: Tensor
 
 
@@ -51,7 +52,7 @@ def labelling(
     checks.check_per_sample("labels", labels, num_samples)
     kept = labels != ignore_index
     targets = torch.where(kept, labels, 0).long()[:, None]
-    return Labelling(targets, [torch.ones_like(kept, dtype=torch.float32)], kept)
+    return Labelling(targets, [None], kept)
 
 
 def _mixed(

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from tammes import checks
 from tammes.losses.cosface import cosface
-from tammes.losses.objective import SampleTerm, check_smoothing, set_field
+from tammes.losses.objective import SampleTerm, check_smoothing, one_per_class, set_field
 from tammes.losses.scores import Scores
 from tammes.losses.statistics import Need
 from tammes.types import PerSample
@@ -49,7 +49,7 @@ class LDAM(SampleTerm):
         if self.C is not None:
             set_field(self, "C", checks.positive("LDAM's C", self.C))
         if self.counts is not None:
-            set_field(self, "counts", tuple(float(n) for n in self.counts))
+            set_field(self, "counts", one_per_class("LDAM's counts", self.counts))
             ldam_margins(self.counts)
 
     @property

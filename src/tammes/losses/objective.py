@@ -1,6 +1,7 @@
 """Objectives are values: terms that add, scale and compare; without tensors, so hashable and printable."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -49,8 +50,10 @@ class Objective:
         return text_of(self)
 
     def __add__(self, other: "Objective") -> "Objective":
+        if isinstance(other, int | float) and other == 0:  # so that `sum` may start from 0
+            return self
         if not isinstance(other, Objective):
-            return self if other == 0 else NotImplemented  # so that `sum` may start from 0
+            return NotImplemented
         return combine([*self.terms, *other.terms])
 
     __radd__ = __add__
@@ -87,6 +90,11 @@ class Term(Objective):
     @property
     def terms(self) -> "tuple[tuple[float, Term], ...]":
         return ((1.0, self),)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """`str(self)`, made once: margins per class may be many."""
+        return str(self)
 
     @property
     def need(self) -> Need:
@@ -150,7 +158,11 @@ def combine(parts: Iterable[tuple[float, Term]]) -> Objective:
     joined: dict[Term, float] = {}
     for coefficient, term in parts:
         joined[term] = joined.get(term, 0.0) + coefficient
-    kept = tuple((coefficient, term) for term, coefficient in joined.items() if coefficient)
+    kept = tuple(
+        (checks.finite("The coefficient of an objective", coefficient), term)
+        for term, coefficient in joined.items()
+        if coefficient
+    )
     if not kept:
         raise ValueError("No term is left of this objective: every coefficient is 0. Leave it out instead.")
     if len(kept) == 1 and kept[0][0] == 1.0:
@@ -179,12 +191,28 @@ def per_class_margin(
     name: str, value: PerClassValue | Iterable[float], low: float, high: float, hint: str = ""
 ) -> PerClassValue:
     """A margin, or a sequence of one per class as a tuple, each in [low, high]."""
+    value = _plain(value)
     if isinstance(value, int | float):
         return checks.within(name, value, low, high, hint)
-    margins = tuple(checks.within(f"{name}[{j}]", float(m), low, high, hint) for j, m in enumerate(value))
-    if len(margins) < 2:
-        raise ValueError(f"{name} per class needs at least 2 classes, got {len(margins)}.")
-    return margins
+    return tuple(
+        checks.within(f"{name}[{j}]", margin, low, high, hint)
+        for j, margin in enumerate(one_per_class(name, value))
+    )
+
+
+def one_per_class(name: str, values: Any) -> tuple[float, ...]:
+    """A sequence of finite numbers, one for each of at least two classes, as a tuple."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a number or a sequence with one for each class, got {values!r}.")
+    numbers = tuple(checks.finite(f"{name}[{j}]", _plain(value)) for j, value in enumerate(values))
+    if len(numbers) < 2:
+        raise ValueError(f"{name} per class needs at least 2 classes, got {len(numbers)}.")
+    return numbers
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy's or torch's as one of Python's."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def set_field(term: Term, name: str, value: Any) -> None:

@@ -48,6 +48,7 @@ class SampleMargin(SampleTerm):
 
     def __post_init__(self) -> None:
         checks.one_of("R_sm's form", self.form, ("max", "mean"))
+        checks.boolean("R_sm's normalize", self.normalize)
 
     @property
     def need(self) -> Need:
@@ -69,6 +70,9 @@ class ZeroCentroid(PrototypeTerm):
     text_name: ClassVar[str] = "R_w"
 
     normalize: bool = True
+
+    def __post_init__(self) -> None:
+        checks.boolean("R_w's normalize", self.normalize)
 
     @property
     def need(self) -> Need:

@@ -3,7 +3,6 @@
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
 
 from tammes.types import Labels, PerSample, Similarities
 
@@ -36,20 +35,13 @@ class Scores(NamedTuple):
         return cls(
             target=target,
             rest=torch.logsumexp(scale * masked, dim=1),
-            hardest=lowest_max(masked)[0],
+            hardest=masked.max(1).values,
             mean=cosines.mean(1),
             scale=scale,
             labels=labels,
             num_classes=cosines.shape[1],
             norms=torch.ones_like(target),
         )
-
-
-def lowest_max(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Largest value of each row and where it stands: the lowest index among equals, on every device."""
-    peak = rows.detach().amax(1, keepdim=True)
-    index = (rows.detach() == peak).to(torch.uint8).argmax(1)
-    return rows.gather(1, index[:, None]).squeeze(1), index
 
 
 def softmax_loss(scores: Scores, logit: PerSample, label_smoothing: float = 0.0) -> PerSample:

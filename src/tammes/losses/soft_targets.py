@@ -91,10 +91,8 @@ class EveryTarget:
 def first_two(matrix: Matrix) -> tuple[Int[Tensor, "n 1"], Int[Tensor, "n 1"]]:
     """Columns of the largest and second largest entry of each row, the lowest index among equals."""
     values = matrix.detach()
-    best = (values == values.amax(1, keepdim=True)).to(torch.uint8).argmax(1, keepdim=True)
-    others = values.scatter(1, best, -torch.inf)
-    second = (others == others.amax(1, keepdim=True)).to(torch.uint8).argmax(1, keepdim=True)
-    return best, second
+    best = values.max(1, keepdim=True).indices
+    return best, values.scatter(1, best, -torch.inf).max(1, keepdim=True).indices
 
 
 def rest_without_each(logits: Matrix) -> Matrix:

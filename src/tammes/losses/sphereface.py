@@ -54,6 +54,7 @@ class SphereFace(SampleTerm):
     def __post_init__(self) -> None:
         set_field(self, "scale", checks.positive("SphereFace's scale", self.scale))
         set_field(self, "margin", per_class_margin("SphereFace's margin", self.margin, 1.0, 100.0))
+        checks.boolean("normalize_features", self.normalize_features)
         set_field(self, "label_smoothing", check_smoothing(self.label_smoothing))
 
     @property

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tammes.geometry.energy import riesz_energy
 from tammes.geometry.sphere import safe_norm
-from tammes.losses.scores import Scores, Space, lowest_max
+from tammes.losses.scores import Scores, Space
 from tammes.types import Embeddings, PerSample, Prototypes, Scalar
 
 Targets = Int[Tensor, "n t"]
@@ -182,9 +182,10 @@ class Statistics:
 def rows_of(embeddings: Embeddings, spaces: Iterable[Space]) -> tuple[dict[Space, Embeddings], PerSample]:
     """The embeddings as they enter each of `spaces`, and their norms (1 for a zero row)."""
     norms = safe_norm(embeddings)
-    return {
-        space: embeddings / norms if space == "cosine" else embeddings for space in spaces
-    }, norms.squeeze(1)
+    rows: dict[Space, Embeddings] = dict.fromkeys(spaces, embeddings)
+    if "cosine" in rows:
+        rows["cosine"] = embeddings / norms
+    return rows, norms.squeeze(1)
 
 
 def similarities(embeddings: Embeddings, weight: Prototypes, plan: Plan) -> dict[Space, Float[Tensor, "n k"]]:
@@ -214,10 +215,10 @@ def dense(embeddings: Embeddings, weight: Prototypes, targets: Targets, plan: Pl
     matrices = similarities(embeddings, weight, plan)
     rows, row_norms = rows_of(embeddings, plan.spaces)
     masked = {space: matrix.scatter(1, targets, -torch.inf) for space, matrix in matrices.items()}
-    rivals = {
-        space: Rivals(*lowest_max(masked[space] if space in plan.hardest else masked[space].detach()))
-        for space in plan.spaces
-    }
+    rivals: dict[Space, Rivals] = {}
+    for space in plan.spaces:
+        read = masked[space] if space in plan.hardest else masked[space].detach()
+        rivals[space] = Rivals(*read.max(1))  # the first of equal values, as torch documents
     return Statistics(
         targets=targets,
         num_classes=weight.shape[0],

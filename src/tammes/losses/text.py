@@ -25,11 +25,7 @@ def parse(text: str) -> Objective:
         raise TypeError(f"An objective is parsed from text, got {type(text).__name__}.")
     if len(text) > LONGEST_TEXT:
         raise ValueError(f"An objective's text is at most {LONGEST_TEXT:,} characters, got {len(text):,}.")
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        value = _value(tree, text)
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"Cannot read the objective {text!r}: {type(error).__name__}. {EXAMPLE}") from None
+    value = _value(_tree(text), text)
     if not isinstance(value, Objective):
         raise ValueError(f"{text!r} names no term. {EXAMPLE}")
     return value
@@ -43,6 +39,13 @@ OPERATIONS = {
     ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
 }
+
+
+def _tree(text: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"Cannot read the objective {text!r}: {type(error).__name__}. {EXAMPLE}") from None
 
 
 def _value(node: ast.expr, text: str) -> Any:
@@ -59,7 +62,7 @@ def _value(node: ast.expr, text: str) -> Any:
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return tuple(_value(item, text) for item in items)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_value(operand, text)
+            return _apply(ast.Mult, -1, _value(operand, text), text)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATIONS:
             return _apply(type(op), _value(left, text), _value(right, text), text)
     raise ValueError(f"Cannot read {ast.unparse(node)!r} in the objective {text!r}. {EXAMPLE}")
@@ -80,7 +83,7 @@ def _term(name: str, parameters: dict[str | None, Any], text: str) -> Term:
         raise ValueError(f"Unknown term {name!r} in {text!r}. {checks.nearest(name, NAMES)}")
     kind = NAMES[name]
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    known = [SHORT_NAMES.get(field, field) for field in fields]
+    known = [*fields, *(SHORT_NAMES[field] for field in fields if field in SHORT_NAMES)]
     values: dict[str, Any] = {}
     for word, value in parameters.items():
         field = LONG_NAMES.get(str(word), str(word))

@@ -1,0 +1,6 @@
+"""`make bench`: every benchmark, one after the other; results and plots go to results/."""
+
+from benchmarks import head, packing
+
+head.main([])
+packing.main()
