@@ -51,14 +51,14 @@ class _RieszEnergy(torch.autograd.Function):
             for columns in blocks(len(weight), start=rows.start):
                 twin = columns == rows
                 v = u if twin else sphere.normalize(double(weight[columns]))
-                terms, slope = _pair_energies(u, v, power, twin)
+                terms, slope = pair_energies(u, v, power, twin)
                 energy += terms.sum() * (1 if twin else 2)
                 if gradient is not None:
                     gradient[rows] += 2 * slope @ v
                     if not twin:
                         gradient[columns] += 2 * slope.T @ u
         if gradient is not None:
-            ctx.save_for_backward(_through_normalize(gradient, weight))
+            ctx.save_for_backward(through_normalize(gradient, weight))
         return energy.to(at_least_single(weight))
 
     @staticmethod
@@ -68,7 +68,7 @@ class _RieszEnergy(torch.autograd.Function):
         return upstream.to(gradient.dtype) * gradient, None
 
 
-def _pair_energies(
+def pair_energies(
     u: Float[Tensor, "a d"], v: Float[Tensor, "b d"], power: float, twin: bool
 ) -> tuple[Float[Tensor, "a b"], Float[Tensor, "a b"]]:
     """Energy of each pair of unit rows, and its derivative by their cosine; `twin`: no row with itself."""
@@ -88,7 +88,7 @@ def _pair_energies(
     return terms, slope
 
 
-def _through_normalize(gradient: Prototypes, weight: Prototypes) -> Prototypes:
+def through_normalize(gradient: Prototypes, weight: Prototypes) -> Prototypes:
     """The gradient by the prototypes from that by their unit vectors, in the dtype of `weight`."""
     result = torch.empty_like(weight)
     for rows in blocks(len(weight)):

@@ -47,8 +47,8 @@ class Block:
 
 
 def blocks(weight: Tensor, inverse_norms: Tensor, dtype: torch.dtype, size: int) -> Iterator[Block]:
-    """`weight` in blocks of `size` rows; `inverse_norms` is filled on the first pass."""
-    for start in range(0, weight.shape[0], size):
+    """`weight` in blocks of `size` rows, none for an empty slice; the first pass fills `inverse_norms`."""
+    for start in range(0, weight.shape[0], size or 1):
         stop = min(start + size, weight.shape[0])
         yield Block(start, stop, weight[start:stop].to(dtype), inverse_norms[start:stop])
 

@@ -92,7 +92,8 @@ class PrototypeHead(nn.Module):
         self.fast_products = fast_products
         self.terms: dict[str, Tensor] = {}
         checks.one_of("init", init, ("random", "packed"))
-        weight = torch.empty(num_classes, in_features, device=device, dtype=dtype)
+        first, last = self.class_range
+        weight = torch.empty(last - first, in_features, device=device, dtype=dtype)
         self.weight = nn.Parameter(weight, requires_grad=trainable)
         self.sampler = None if sample_rate is None else ClassSampler(sample_rate, self.weight)
         self._register_per_class("class_counts", class_counts)
@@ -100,6 +101,11 @@ class PrototypeHead(nn.Module):
         self.reset_parameters(init)
         self.objective = objective
         self._advise()
+
+    @property
+    def class_range(self) -> tuple[int, int]:
+        """First and last + 1 of the classes whose prototypes are rows of `weight` here."""
+        return 0, self.num_classes
 
     def _register_per_class(self, name: str, values: Any) -> None:
         if values is not None:
@@ -225,7 +231,7 @@ class PrototypeHead(nn.Module):
         if top > self.num_classes:
             raise ValueError(f"top must be at most the {self.num_classes} classes there are, got {top}.")
         space, _ = logit_space(self.objective)
-        best = top_classes(embeddings, self.weight, space, top, self._block(len(embeddings)))
+        _, best = top_classes(embeddings, self.weight, space, top, self._block(len(embeddings)))
         return best.squeeze(1) if top == 1 else best
 
     @torch.no_grad()

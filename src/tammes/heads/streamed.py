@@ -8,7 +8,7 @@ never copied normalised.
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -74,8 +74,8 @@ def streamed(
 
 def top_classes(
     embeddings: Embeddings, weight: Prototypes, space: Space, top: int, block_size: int
-) -> Int[Tensor, "n top"]:
-    """The `top` most similar classes of each embedding, best first; the lowest class wins a tie.
+) -> tuple[Float[Tensor, "n top"], Int[Tensor, "n top"]]:
+    """Similarity and class of the `top` most similar of each embedding, best first, the lowest on a tie.
 
     A row's own norm does not change the order, so that only the prototypes' norms enter.
     """
@@ -92,7 +92,7 @@ def top_classes(
         values, classes = torch.cat([values, product], 1), torch.cat([classes, here], 1)
         order = torch.sort(values, dim=1, descending=True, stable=True).indices[:, :top]
         values, classes = values.gather(1, order), classes.gather(1, order)
-    return classes
+    return values, classes
 
 
 class _Streamed(torch.autograd.Function):
