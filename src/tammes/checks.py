@@ -12,9 +12,13 @@ def finite(name: str, value: float) -> float:
     """`value` as a float, if it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}.")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}.")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the largest float
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {number}.")
+    return number
 
 
 def positive(name: str, value: float) -> float:
@@ -46,6 +50,13 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
     """`value`, if it is one of the `allowed` words."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+    return value
+
+
+def boolean(name: str, value: bool) -> bool:
+    """`value`, if it is True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
     return value
 
 
