@@ -124,6 +124,7 @@ def check_labels(
 
 
 def _check_label_range(labels: Tensor, num_classes: int, ignore_index: int | None) -> None:
+    labels = labels.long()  # a small integer type would wrap num_classes
     wrong = (labels < 0) | (labels >= num_classes)
     if ignore_index is not None:
         wrong &= labels != ignore_index

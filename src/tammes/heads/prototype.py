@@ -109,7 +109,9 @@ class PrototypeHead(nn.Module):
 
     def _register_per_class(self, name: str, values: Any) -> None:
         if values is not None:
-            values = check_per_class(name, values, self.num_classes).to(self.weight.device)
+            zero = name == "class_weight"
+            values = check_per_class(name, values, self.num_classes, zero=zero)
+            values = values.to(self.weight.device, copy=True)
         self.register_buffer(name, values)
 
     def reset_parameters(self, init: Init = "random") -> None:
@@ -154,6 +156,20 @@ class PrototypeHead(nn.Module):
         self._tables = {key: "_table_{}_{}".format(*key) for key in tables}
         for key, name in self._tables.items():
             self.register_buffer(name, tables[key], persistent=False)
+
+    def _refresh_class_values(self) -> None:
+        tables = class_value_tensors(self._objective, self.num_classes, self.class_counts, self.weight)
+        self._store_class_values(tables)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "PrototypeHead":
+        """As every module is moved and cast; but a cast to half precision does not round the margins."""
+        super()._apply(fn, recurse)
+        self._refresh_class_values()
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*args, **options)
+        self._refresh_class_values()  # LDAM's follow from the class counts
 
     def _class_values(self) -> dict[tuple[int, str], Tensor]:
         return {key: getattr(self, name) for key, name in self._tables.items()}

@@ -110,6 +110,8 @@ def evaluate(
             value = _unreduced(term, rows) if unreduced else reduced
         record[term.text] = reduced.detach()
         loss = loss + coefficient * value
+    if unreduced:
+        loss = loss.expand(len(weighting.kept))  # terms on prototypes alone are the same for every row
     return loss, record | _measures(objective, statistics, shares, weighting)
 
 
@@ -175,14 +177,24 @@ def working_dtype(*tensors: Tensor) -> torch.dtype:
     return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
-def check_per_class(name: str, values: Any, num_classes: int) -> Tensor:
-    """`values` as a tensor of one positive number per class."""
+def check_per_class(name: str, values: Any, num_classes: int, *, zero: bool = False) -> Tensor:
+    """`values` as a tensor of one positive number per class; with `zero` that is allowed too."""
     tensor = torch.as_tensor(values)
     if tensor.shape != (num_classes,):
         raise ValueError(f"{name} must have {num_classes} entries, one per class, got {tuple(tensor.shape)}.")
-    if checks.readable(tensor) and not ((tensor > 0) & torch.isfinite(tensor)).all():
-        raise ValueError(f"{name} must be positive and finite, got {tensor.min().item():g} as the least.")
+    _check_sign(name, tensor, zero=zero)
     return tensor
+
+
+def _check_sign(name: str, values: Tensor, *, zero: bool, check: bool = False) -> None:
+    """Every entry is finite, and positive unless `zero` is allowed."""
+    if not (check or checks.readable(values)):
+        return
+    right = values.isfinite() & (values >= 0 if zero else values > 0)
+    if not right.all():
+        place = int((~right).nonzero()[0])
+        rule = "at least 0" if zero else "positive"
+        raise ValueError(f"{name} must be {rule} and finite, got {values[place].item():g} at {place}.")
 
 
 def loss_of_batch(
@@ -205,11 +217,12 @@ def loss_of_batch(
     checks.one_of("reduction", reduction, ("mean", "none"))
     if check:
         checks.check_finite("embeddings", embeddings)
-    marks = labelling(labels, len(embeddings), num_classes, ignore_index, check=check)
+    dtype, plan = working_dtype(embeddings, weight), plan_of(objective)
+    marks = labelling(labels, len(embeddings), num_classes, ignore_index, dtype=dtype, check=check)
     if sample_weight is not None:
         checks.check_per_sample("sample_weight", sample_weight, len(embeddings))
+        _check_sign("sample_weight", sample_weight, zero=True, check=check)
     weighting = Weighting(class_weight, sample_weight, marks.kept)
-    dtype, plan = working_dtype(embeddings, weight), plan_of(objective)
     with torch.autocast(embeddings.device.type, enabled=False):
         features = embeddings.to(dtype)
         if marks.targets is None:
@@ -243,7 +256,7 @@ def loss(
     if class_counts is not None:
         class_counts = check_per_class("class_counts", class_counts, num_classes)
     if class_weight is not None:
-        class_weight = check_per_class("class_weight", class_weight, num_classes)
+        class_weight = check_per_class("class_weight", class_weight, num_classes, zero=True)
     value, _ = loss_of_batch(
         objective,
         embeddings,

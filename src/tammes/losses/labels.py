@@ -39,30 +39,44 @@ def labelling(
     num_classes: int,
     ignore_index: int = IGNORE_INDEX,
     *,
+    dtype: torch.dtype = torch.float32,
     check: bool = False,
 ) -> Labelling:
-    """`labels` (n,) of integers, (n, k) of probabilities, or `MixedLabels`, checked."""
+    """`labels` (n,) of integers, (n, k) of probabilities, or `MixedLabels`, checked; shares in `dtype`."""
     if isinstance(labels, MixedLabels):
-        return _mixed(labels, num_samples, num_classes, ignore_index, check=check)
+        return _mixed(labels, num_samples, num_classes, ignore_index, dtype=dtype, check=check)
     if not isinstance(labels, Tensor):
         raise TypeError(f"labels must be a tensor or MixedLabels, got {type(labels).__name__}.")
     if labels.ndim == 2 and labels.is_floating_point():
         return _soft(labels, num_samples, num_classes, check=check)
     checks.check_labels(labels, num_classes, ignore_index, check=check)
     checks.check_per_sample("labels", labels, num_samples)
+    labels = labels.long()  # first: in uint8 -100 is 156
     kept = labels != ignore_index
-    targets = torch.where(kept, labels, 0).long()[:, None]
+    targets = torch.where(kept, labels, 0)[:, None]
     return Labelling(targets, [None], kept)
 
 
 def _mixed(
-    labels: MixedLabels, num_samples: int, num_classes: int, ignore_index: int, *, check: bool
+    labels: MixedLabels,
+    num_samples: int,
+    num_classes: int,
+    ignore_index: int,
+    *,
+    dtype: torch.dtype,
+    check: bool,
 ) -> Labelling:
     first = labelling(labels.a, num_samples, num_classes, ignore_index, check=check)
     second = labelling(labels.b, num_samples, num_classes, ignore_index, check=check)
     if first.targets is None or second.targets is None:
         raise ValueError("MixedLabels take class indices (n,), got soft targets. Mix those by yourself.")
-    lam = torch.as_tensor(labels.lam, dtype=torch.float32, device=first.targets.device).expand(num_samples)
+    lam = torch.as_tensor(labels.lam, dtype=dtype, device=first.targets.device)
+    if lam.shape not in ((), (num_samples,)):
+        raise ValueError(
+            f"MixedLabels' lam must be one number or have shape ({num_samples},), one for each embedding, "
+            f"got {tuple(lam.shape)}."
+        )
+    lam = lam.expand(num_samples)
     if check or checks.readable(lam):
         wrong = ~((lam >= 0) & (lam <= 1))
         if wrong.any():
@@ -87,7 +101,7 @@ def _check_distribution(labels: Tensor) -> None:
     if not (labels >= 0).all():
         raise ValueError(f"Soft targets must not be negative, got {labels.min().item():g}.")
     sums = labels.sum(1, dtype=torch.float64)
-    off = (sums - 1).abs() > 1e-3
+    off = (sums - 1).abs() > max(1e-3, torch.finfo(labels.dtype).eps)
     if off.any():
         row = int(off.nonzero()[0])
         raise ValueError(
