@@ -81,8 +81,8 @@ def check_prototypes(weight: Tensor) -> tuple[int, int]:
     return len(weight), weight.shape[1]
 
 
-def check_embeddings(embeddings: Tensor, in_features: int) -> None:
-    """`embeddings` is a floating (n, in_features) matrix with at least one row."""
+def check_embeddings(embeddings: Tensor, in_features: int, *, empty: bool = False) -> None:
+    """`embeddings` is a floating (n, in_features) matrix with at least one row, unless `empty` is allowed."""
     check_matrix("embeddings", embeddings)
     n, d = embeddings.shape
     if d != in_features:
@@ -90,7 +90,7 @@ def check_embeddings(embeddings: Tensor, in_features: int) -> None:
             f"embeddings must have {in_features} columns, as the prototypes have, got shape ({n}, {d}). "
             "Match the head's in_features to the network's last layer."
         )
-    if n == 0:
+    if n == 0 and not empty:
         raise ValueError(f"embeddings must have at least one row, got shape ({n}, {d}). Skip empty batches.")
 
 

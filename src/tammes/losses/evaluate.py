@@ -197,6 +197,13 @@ def _check_sign(name: str, values: Tensor, *, zero: bool, check: bool = False) -
         raise ValueError(f"{name} must be {rule} and finite, got {values[place].item():g} at {place}.")
 
 
+def check_sample_weight(sample_weight: Tensor | None, num_samples: int, *, check: bool = False) -> None:
+    """`sample_weight`, if there is one, has a finite number that is not negative for each sample."""
+    if sample_weight is not None:
+        checks.check_per_sample("sample_weight", sample_weight, num_samples)
+        _check_sign("sample_weight", sample_weight, zero=True, check=check)
+
+
 def loss_of_batch(
     objective: Objective,
     embeddings: Embeddings,
@@ -219,9 +226,7 @@ def loss_of_batch(
         checks.check_finite("embeddings", embeddings)
     dtype, plan = working_dtype(embeddings, weight), plan_of(objective)
     marks = labelling(labels, len(embeddings), num_classes, ignore_index, dtype=dtype, check=check)
-    if sample_weight is not None:
-        checks.check_per_sample("sample_weight", sample_weight, len(embeddings))
-        _check_sign("sample_weight", sample_weight, zero=True, check=check)
+    check_sample_weight(sample_weight, len(embeddings), check=check)
     weighting = Weighting(class_weight, sample_weight, marks.kept)
     with torch.autocast(embeddings.device.type, enabled=False):
         features = embeddings.to(dtype)
