@@ -31,7 +31,7 @@ def combined_margin(
 
     >>> from torch import tensor
     >>> combined_margin(Scores.of(tensor([[0.6, -0.5, -0.5]]), tensor([0]), scale=2.0), m1=1, m2=0, m3=1)
-    tensor([0.9692])
+    tensor([0.9698])
     """
     moved = monotone_cosine(m1 * arc(scores.target) + m2) - m3
     return softmax_loss(scores, scores.scale * moved, label_smoothing)
