@@ -17,6 +17,8 @@ from tammes.data.dataset import DataSet, InMemory, OnDisk
 from tammes.data.images import Unreadable, try_read
 from tammes.data.pixels import normalise
 
+Steps = list[Int[np.ndarray, "_"]]  # the indices of each step
+
 
 class Batch(NamedTuple):
     """Normalised images (channels-last), their labels, and their indices in the split."""
@@ -96,11 +98,11 @@ class Batches:
             )
         return self._epoch(epoch, [np.array_split(b, world_size)[rank] for b in self._steps(epoch)[start:]])
 
-    def _steps(self, epoch: int) -> list[Int[np.ndarray, " n"]]:
+    def _steps(self, epoch: int) -> Steps:
         order = counter.permutation(self.seed, epoch, self.size) if self.training else np.arange(self.size)
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
 
-    def _epoch(self, epoch: int, steps: list[Int[np.ndarray, " n"]]) -> Iterator[Batch]:
+    def _epoch(self, epoch: int, steps: Steps) -> Iterator[Batch]:
         if isinstance(self._stored, OnDisk):
             for pixels, indices in self._decoded(self._stored, epoch, steps):
                 yield self._batch(epoch, indices, pixels.to(self.device), torch.arange(len(indices)))
@@ -122,8 +124,8 @@ class Batches:
         return Batch(images, self.labels[places], places)
 
     def _decoded(
-        self, files: OnDisk, epoch: int, steps: list[Int[np.ndarray, " n"]]
-    ) -> Iterator[tuple[UInt8[Tensor, "n h w c"], Int[np.ndarray, " n"]]]:
+        self, files: OnDisk, epoch: int, steps: Steps
+    ) -> Iterator[tuple[UInt8[Tensor, "n h w 3"], Int[np.ndarray, " n"]]]:
         """Decoded images of each step and their indices, without those that cannot be read."""
         decoder = _Decoder(files, self.augmentation, self.seed, epoch)
         loader = DataLoader(

@@ -36,6 +36,7 @@ def folder(
         memory_limit: up to so many bytes the set is decoded once and kept in memory; beyond it, files are
             read anew in each epoch, cropped at random for training, and normalised by ImageNet's statistics.
     """
+    name = path.resolve().name
     train, test, classes = _listed(path)
     size = image_size or _common_size(train[0])
     splits = [OnDisk(paths, labels, size, max_unreadable) for paths, labels in (train, test)]
@@ -43,9 +44,9 @@ def folder(
         unreadable = Unreadable(max_unreadable)
         held = [_decoded(split, unreadable) for split in splits]
         moves = Augmentation(shift=min(size) // 8, flip=True)
-        return in_memory(path.name, held[0], held[1], classes, moves)
+        return in_memory(name, held[0], held[1], classes, moves)
     return DataSet(
-        name=path.name,
+        name=name,
         train=splits[0],
         test=splits[1],
         classes=classes,
@@ -61,8 +62,8 @@ Listed = tuple[tuple[str, ...], Tensor]
 def _listed(path: Path) -> tuple[Listed, Listed, tuple[str, ...]]:
     """Files and labels to train on, those to test on, class names."""
     apart = path / "train"
-    if not apart.is_dir():
-        return _held_out(_classes(path))
+    if not apart.is_dir() or not any(inner.is_dir() for inner in apart.iterdir()):
+        return _held_out(_classes(path))  # a folder of images named train is a class, as in bus/ car/ train/
     train = _classes(apart)
     tests = [path / name for name in ("test", "val") if (path / name).is_dir()]
     if not tests:
@@ -85,7 +86,7 @@ def _classes(path: Path) -> dict[str, list[str]]:
             f"{path} has no class folders. Lay images out as class/xxx.jpg, or train/class/xxx.jpg and "
             "test/class/xxx.jpg."
         )
-    found = {f.name: sorted(str(p) for p in f.rglob("*") if p.suffix.lower() in SUFFIXES) for f in folders}
+    found = {f.name: sorted(str(p) for p in f.rglob("*") if _is_image(p)) for f in folders}
     empty = [name for name, files in found.items() if not files]
     if empty:
         raise ValueError(
@@ -93,6 +94,10 @@ def _classes(path: Path) -> dict[str, list[str]]:
             f"({', '.join(sorted(SUFFIXES))})."
         )
     return found
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
 def _numbered(found: dict[str, list[str]], names: tuple[str, ...]) -> Listed:
