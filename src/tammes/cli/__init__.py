@@ -1,41 +1,121 @@
 """The command line: parses, calls, prints. One file per command, no mathematics."""
 
 import importlib
+import inspect
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Any
+
+import tammes
+from tammes.checks import nearest
 
 COMMANDS = {
+    "demo": "tammes.cli.demo:Demo",
+    "train": "tammes.cli.train:Train",
+    "evaluate": "tammes.cli.evaluate:Evaluate",
+    "predict": "tammes.cli.predict:Predict",
+    "export": "tammes.cli.export:Export",
+    "compare": "tammes.cli.compare:Compare",
     "pack": "tammes.cli.pack:Pack",
+    "head": "tammes.cli.head:Head",
 }
-"""Command name to the dataclass whose fields are its flags and whose `run` does it."""
+"""Command name to the dataclass whose fields are its flags and whose `run` does it and gives the exit code.
+
+Where the flags alone do not decide, the class has a `from_args` that makes one from the words typed.
+"""
 
 INSTALL = 'The command line needs the lab extra. Install it: pip install "tammes[lab]"'
 
+USAGE = """\
+usage: tammes COMMAND ...
 
-def load(path: str) -> type:
-    """The class behind "module:name"."""
-    module, name = path.split(":")
-    return getattr(importlib.import_module(module), name)
+Learning towards the largest margins: train classifiers, measure their margins, pack spheres.
+
+{commands}
+
+tammes COMMAND --help explains a command. With --debug an error shows where it came from.
+Exit codes: 0 done, 1 an error, 2 a mistake in the command, 130 interrupted.
+
+examples:
+  tammes demo
+  tammes train ./photos --objective "CosFace(s=16, m=0.2) + 0.5*R_sm" --out runs/photos
+  tammes predict runs/photos new/*.jpg"""
+
+EXPECTED = (ValueError, TypeError, OSError, ArithmeticError)
+"""Errors that a user can mend; their messages say how."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse `argv`, run the command, return its exit code; a mistake is one line, not a traceback."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in argv
-    argv = [word for word in argv if word != "--debug"]
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
     try:
-        import tyro
-    except ImportError:
-        print(INSTALL, file=sys.stderr)
-        return 2
-    named = [word for word in argv[:1] if word in COMMANDS] or list(COMMANDS)
-    choices = [Annotated[load(COMMANDS[name]), tyro.conf.subcommand(name=name)] for name in named]
-    command = tyro.cli(tyro.extras.subcommand_type_from_defaults, prog="tammes", args=argv)
-    try:
-        return command.run() or 0
-    except (ValueError, TypeError, OSError) as error:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return _dispatch(words)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
         if debug:
             raise
-        print(f"tammes: {error}", file=sys.stderr)
-        return 1
+        print(f"tammes: {_one_line(error)}", file=sys.stderr)
+        return getattr(error, "exit_code", 1)
+
+
+def _dispatch(words: list[str]) -> int:
+    if words[:1] == ["--version"]:
+        print(f"tammes {tammes.__version__}")
+        return 0
+    if not words or words[0] in ("-h", "--help"):
+        print(USAGE.format(commands="\n".join(map(_summary, COMMANDS))))
+        return 0 if words else 2
+    name, *rest = words
+    if name not in COMMANDS:
+        print(f"tammes: unknown command {name!r}. {nearest(name, COMMANDS)}", file=sys.stderr)
+        return 2
+    return parse(load(name), name, rest).run()
+
+
+def load(name: str) -> Any:
+    """The class of a command; only its module is imported."""
+    module, kind = COMMANDS[name].split(":")
+    try:
+        return getattr(importlib.import_module(module), kind)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("tammes"):
+            raise
+        raise OSError(f"{error}. {INSTALL}") from error
+
+
+def parse(kind: Any, name: str, words: list[str]) -> Any:
+    """An instance of the command class `kind` with the flags in `words`."""
+    if hasattr(kind, "from_args"):
+        return kind.from_args(words)
+    return flags(kind, name, words)
+
+
+def flags(kind: Any, name: str, words: list[str], default: Any = None) -> Any:
+    """The dataclass `kind` with the flags in `words`; ends the program at --help or a mistake."""
+    try:
+        import tyro
+    except ModuleNotFoundError as error:
+        raise OSError(INSTALL) from error
+    given = {} if default is None else {"default": default}
+    return tyro.cli(kind, prog=f"tammes {name}", description=inspect.getdoc(kind), args=words, **given)
+
+
+def _summary(name: str) -> str:
+    return f"  {name:10}{(inspect.getdoc(load(name)) or '').partition(chr(10))[0]}"
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, EXPECTED) or hasattr(error, "exit_code"):
+        return text
+    return f"{type(error).__name__}: {text} (This is a bug; --debug shows where.)"
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"tammes: warning: {message}", file=sys.stderr)

@@ -189,6 +189,12 @@ class Config:
         return json.dumps(head | dataclasses.asdict(self), indent=2) + "\n"
 
 
+def unsettled(config: Config) -> list[str]:
+    """The fields whose values follow from the others: left at None they would be the same."""
+    names = ("lr", "prototype_lr", "weight_decay", "unit_prototypes", "epochs")
+    return [name for name in names if dataclasses.replace(config, **{name: None}) == config]
+
+
 LEAST = {
     "embedding": 1,
     "image_size": 1,

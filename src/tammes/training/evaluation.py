@@ -1,6 +1,7 @@
 """Accuracy and margins of a classifier on images it has not learned from, with what they could be at most."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,25 @@ class Evaluation:
             "sample_margin_ceiling": self.sample_margin_ceiling,
             "gamma_min": self.gamma_min,
         }
+
+    def per_class(self, classes: Sequence[str]) -> list[dict[str, Any]]:
+        """The numbers of every class, under its name; None where it has no test samples."""
+        arrays = self.arrays
+        return [
+            {
+                "class": name,
+                "accuracy": _number(arrays["class_accuracy"][j]),
+                "sample_margin": _number(arrays["class_sample_margin"][j]),
+                "gamma": _number(arrays["class_gamma"][j]),
+                "nearest_class": classes[arrays["nearest_class"][j]],
+                "nearest_angle_deg": math.degrees(arrays["nearest_angle"][j]),
+            }
+            for j, name in enumerate(classes)
+        ]
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
 
 
 @torch.no_grad()

@@ -12,7 +12,8 @@ from tammes.training.sinks import Record
 class Terminal:
     """Shows records on standard error: epoch, speed, time left, loss terms, margin against its maximum."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, *, every_epoch: bool = True) -> None:
+        self.every_epoch = every_epoch
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
         self.title = title
         self.live = Progress(
@@ -39,10 +40,10 @@ class Terminal:
         self.live.stop()
 
     def __call__(self, record: Record) -> None:
-        if record["kind"] == "epoch":
-            self.live.console.print(epoch_line(self.title, record), markup=False)
-        else:
+        if record["kind"] == "step":
             self.live.update(self.task, completed=record["progress"], news=step_line(record))
+        elif self.every_epoch:
+            self.live.console.print(epoch_line(self.title, record), markup=False)
 
 
 def step_line(record: Record) -> str:

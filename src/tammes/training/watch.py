@@ -25,6 +25,8 @@ class NonFiniteLossError(ArithmeticError):
 class RunInterruptedError(Exception):
     """The run was asked to stop, and has written a checkpoint."""
 
+    exit_code = 130
+
 
 @dataclass
 class State:

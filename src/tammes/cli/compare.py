@@ -1,0 +1,44 @@
+"""`tammes compare`: finished runs side by side."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare:
+    """Print the results of several runs side by side.
+
+    m_cls is the smallest angle between two prototypes, m_samp the mean sample margin on the test images;
+    beside each stands what it can be at most.
+
+    examples:
+      tammes compare runs/*
+      tammes compare runs/a runs/b --json
+    """
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
+    """Folders of runs."""
+    json: bool = False
+    """Print the results as JSON."""
+
+    def run(self) -> int:
+        from tammes.cli.tables import print_runs
+        from tammes.training.folder import RunFolder
+
+        if not self.runs:
+            raise ValueError("compare needs at least one run. Name their folders: tammes compare runs/*")
+        rows = []
+        for path in self.runs:
+            folder = RunFolder(Path(path))
+            if folder.result is None:
+                raise ValueError(f"{path} has no result yet. Finish it: {folder.how_to_resume()}")
+            rows.append((path, folder.result))
+        if self.json:
+            print(json.dumps([{"run": path} | result for path, result in rows]))
+        else:
+            print_runs(rows)
+        return 0
