@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tammes import checks
+from tammes.geometry.tiles import double
 
 Rows = Int[Tensor, " m"] | None
 """Which rows of a tensor; None for all."""
@@ -27,7 +28,7 @@ class RowSGD(Optimizer):
     """SGD of rows; arguments and state (`momentum_buffer`, as large as the parameter) are those of torch.
 
     >>> weight = torch.nn.Parameter(torch.ones(3, 2))
-    >>> weight.grad = torch.sparse_coo_tensor([[1]], torch.ones(1, 2), (3, 2))
+    >>> weight.grad = torch.sparse_coo_tensor([[1]], torch.ones(1, 2), (3, 2), check_invariants=True)
     >>> RowSGD([weight], lr=0.5, momentum=0.9, weight_decay=0.1).step()
     >>> weight.data
     tensor([[1.0000, 1.0000],
@@ -125,9 +126,8 @@ class RowAdamW(Optimizer):
 
 
 def _correction(beta: float, steps: Float[Tensor, "..."], like: Tensor) -> Tensor:
-    """1 - beta^t for each row, in full precision: a subtraction would lose three digits at beta = 0.999."""
-    power = steps * math.log(beta) if beta else torch.full_like(steps, -torch.inf)
-    factor = -torch.expm1(power)
+    """1 - beta^t for each row; in float32 the difference would lose three digits at beta = 0.999."""
+    factor = -torch.expm1(double(steps) * (math.log(beta) if beta else -math.inf))
     return factor.to(like.dtype).view(*factor.shape, *[1] * (like.ndim - factor.ndim))
 
 

@@ -50,7 +50,7 @@ class ClassSampler(nn.Module):
         if weight.requires_grad:
             weight.register_post_accumulate_grad_hook(coalesce_gradient)
 
-    def draw(self, positives: Classes, num_classes: int, stream: int = 0) -> Classes:
+    def draw(self, positives: Int[Tensor, " p"], num_classes: int, stream: int = 0) -> Classes:
         """`positives`, which are distinct and increasing, and a share `rate` of the others: one at least.
 
         Every set of others is equally likely. Time and memory follow the sample, not `num_classes`: numpy
