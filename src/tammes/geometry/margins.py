@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tammes import checks
 from tammes.geometry import sphere
-from tammes.geometry.tiles import TILE, at_least_single, blocks, double
+from tammes.geometry.tiles import at_least_single, blocks, double
 from tammes.types import Embeddings, Labels, PerClass, PerSample, Prototypes, Scalar
 
 # Above this cosine (8 degrees) the chord decides who is nearer: cosines lose half of the digits near 1.
@@ -196,9 +196,9 @@ def _search(weight: Prototypes) -> tuple[Int[Tensor, " k"], Float[Tensor, " k"]]
     index = torch.zeros(k, dtype=torch.long, device=weight.device)
     index[0] = 1
     chord = torch.full_like(double(weight[:, 0]), math.inf)
-    for rows in blocks(k, TILE):
+    for rows in blocks(k):
         u = sphere.normalize(double(weight[rows]))
-        for columns in blocks(k, TILE, start=rows.start):
+        for columns in blocks(k, start=rows.start):
             v = u if columns == rows else sphere.normalize(double(weight[columns]))
             cosine = (u @ v.T).nan_to_num_(nan=-math.inf)
             if columns == rows:

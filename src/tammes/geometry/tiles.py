@@ -8,10 +8,10 @@ from torch import Tensor
 TILE = 1024
 
 
-def blocks(length: int, size: int = TILE, *, start: int = 0) -> Iterator[slice]:
-    """Slices of at most `size` rows that cover `start` to `length` in order."""
-    for first in range(start, length, size):
-        yield slice(first, min(first + size, length))
+def blocks(length: int, *, start: int = 0) -> Iterator[slice]:
+    """Slices of at most `TILE` rows that cover `start` to `length` in order."""
+    for first in range(start, length, TILE):
+        yield slice(first, min(first + TILE, length))
 
 
 def double(x: Tensor) -> Tensor:
