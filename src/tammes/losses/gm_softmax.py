@@ -37,8 +37,10 @@ def gm_softmax(
     >>> gm_softmax(scores, alpha1=1.0, alpha2=1.0, beta1=0.0, beta2=0.0)
     tensor([0.0949])
     """
-    denominator = torch.logaddexp(scores.rest, scores.scale * (alpha2 * scores.target + beta2))
-    return denominator - scores.scale * (alpha1 * scores.target + beta1)
+    # The numerator goes inside the logarithm first, where a loss near zero keeps its digits.
+    numerator = scores.scale * (alpha1 * scores.target + beta1)
+    target = scores.scale * ((alpha2 - alpha1) * scores.target + (beta2 - beta1))
+    return torch.logaddexp(scores.rest - numerator, target)
 
 
 @dataclass(frozen=True, kw_only=True)
