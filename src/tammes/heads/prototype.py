@@ -243,12 +243,15 @@ class PrototypeHead(nn.Module):
     def predict(self, embeddings: Embeddings, top: int = 1) -> Int[Tensor, "..."]:
         """The class with the largest logit for each embedding, (n,); with `top` the first few, (n, top)."""
         checks.check_embeddings(embeddings, self.in_features)
-        checks.at_least("top", top, 1)
-        if top > self.num_classes:
-            raise ValueError(f"top must be at most the {self.num_classes} classes there are, got {top}.")
+        self._check_top(top)
         space, _ = logit_space(self.objective)
         _, best = top_classes(embeddings, self.weight, space, top, self._block(len(embeddings)))
         return best.squeeze(1) if top == 1 else best
+
+    def _check_top(self, top: int) -> None:
+        checks.at_least("top", top, 1)
+        if top > self.num_classes:
+            raise ValueError(f"top must be at most the {self.num_classes} classes there are, got {top}.")
 
     @torch.no_grad()
     def class_margin(self) -> Scalar:

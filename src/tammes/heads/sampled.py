@@ -78,13 +78,28 @@ class ClassSampler(nn.Module):
         def produce_sampled(
             embeddings: Embeddings, weight: Prototypes, targets: Targets, plan: Plan
         ) -> Statistics:
-            classes = self.draw(classes_of(labels, ignore_index), len(weight))
-            totals = self.sums.of(weight, plan.sums)
-            if totals and torch.is_grad_enabled() and weight.requires_grad:
-                self.sums.watch(weight, classes)
-            return sampled(embeddings, weight, targets, plan, classes=classes, totals=totals, produce=produce)
+            positives = classes_of(labels, ignore_index)
+            return self.statistics(embeddings, weight, targets, plan, positives=positives, produce=produce)
 
         return produce_sampled
+
+    def statistics(
+        self,
+        embeddings: Embeddings,
+        weight: Prototypes,
+        targets: Targets,
+        plan: Plan,
+        *,
+        positives: Classes,
+        produce: Producer,
+        stream: int = 0,
+    ) -> "SampledStatistics":
+        """What `produce` makes of a new sample of the classes, among them `positives`."""
+        classes = self.draw(positives, len(weight), stream)
+        totals = self.sums.of(weight, plan.sums)
+        if totals and torch.is_grad_enabled() and weight.requires_grad:
+            self.sums.watch(weight, classes)
+        return sampled(embeddings, weight, targets, plan, classes=classes, totals=totals, produce=produce)
 
     def get_extra_state(self) -> Int[Tensor, "2"]:
         return torch.tensor([self.seed, self.draws])

@@ -1,0 +1,100 @@
+"""What the ranks tell each other before they compute, so that one that cannot go on leaves none hanging.
+
+Every call starts with one small all-gather of the integers of `Standing`. Only where they show that
+something is wrong do texts follow, so that all ranks raise the same error.
+"""
+
+import hashlib
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tammes.heads.collectives import Group, gather_numbers, gather_texts
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+LONGEST_VALUE = 300
+COMPARED_ROWS = 64
+
+
+class Standing(NamedTuple):
+    """What a rank brings to a call."""
+
+    failed: int = 1
+    settings: int = 0  # digest of the text that must be the same on all ranks
+    shard: int = 0  # digest of its first prototypes, 0 once they have been compared
+    rows: int = 0
+    labels: int = 1  # for each row: 2 where they are mixed
+    dtype: int = 0  # index in DTYPES
+    gradient: int = 0  # whether the embeddings need one
+
+    @property
+    def embedding_dtype(self) -> torch.dtype:
+        return DTYPES[self.dtype]
+
+
+def digest(content: bytes) -> int:
+    """A positive int64 that differs between contents."""
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) >> 1 | 1
+
+
+def shard_digest(weight: Tensor) -> int:
+    """A digest of the first rows of a shard, 0 for an empty one."""
+    rows = weight.detach()[:COMPARED_ROWS].double().cpu().contiguous()
+    return digest(rows.numpy().tobytes()) if len(rows) else 0
+
+
+def agree(
+    own: Standing, settings: str, error: Exception | None, group: Group, device: torch.device
+) -> list[Standing]:
+    """The standing of every rank; raises on all of them when one cannot go on or they do not fit together."""
+    standings = [Standing(*numbers) for numbers in gather_numbers(own, group, device)]
+    if any(standing.failed for standing in standings):
+        _raise_together(error, group, device)
+    if len({standing.settings for standing in standings}) > 1:
+        raise ValueError(_disagreement([text.split("\n") for text in gather_texts(settings, group, device)]))
+    _check_shards(standings)
+    if not any(standing.rows for standing in standings):
+        raise ValueError(
+            "embeddings must have at least one row on some rank, got none on any. Skip the batch."
+        )
+    return standings
+
+
+def _raise_together(error: Exception | None, group: Group, device: torch.device) -> None:
+    """Raise what the first failing rank raises, on all ranks, with the words of all that fail."""
+    text = "" if error is None else f"{type(error).__name__}: {error}"
+    texts = enumerate(gather_texts(text, group, device))
+    failures = [(rank, *text.split(": ", 1)) for rank, text in texts if text]
+    kind = TypeError if failures[0][1] == "TypeError" else ValueError
+    raise kind("\n".join(f"On rank {rank}: {words}" for rank, _, words in failures)) from error
+
+
+def _disagreement(settings: list[list[str]]) -> str:
+    """The first setting that differs between ranks, with both values."""
+    first = settings[0]
+    for rank, other in enumerate(settings):
+        for mine, theirs in zip(first, other, strict=False):
+            if mine != theirs:
+                name, value = mine.split(": ", 1)
+                got = theirs.split(": ", 1)[-1]
+                return (
+                    f"All ranks must have the same {name}: rank 0 has {_short(value)}, "
+                    f"rank {rank} has {_short(got)}."
+                )
+    raise AssertionError(f"Settings have equal lines but different digests: {first}")
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}..."
+
+
+def _check_shards(standings: list[Standing]) -> None:
+    seen: dict[int, int] = {}
+    for rank, standing in enumerate(standings):
+        if standing.shard and seen.setdefault(standing.shard, rank) != rank:
+            raise ValueError(
+                f"Ranks {seen[standing.shard]} and {rank} hold the same prototypes, but each must have its "
+                "own classes'. DistributedDataParallel copies rank 0's to all: wrap only the backbone in it. "
+                "A checkpoint is loaded with tammes.heads.load_head."
+            )
