@@ -21,6 +21,7 @@ def test_image_size_scales_images_and_their_shift():
     dataset = load("digits", image_size=(16, 24))
     assert dataset.shape == (1, 16, 24)
     assert dataset.augmentation.shift == 2
+    assert dataset.mean == pytest.approx([dataset.train.images.double().mean().item() / 255])
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
@@ -86,3 +87,12 @@ def test_mnist_itself_has_its_known_size_and_statistics():
     assert dataset.class_counts.tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     assert dataset.mean == pytest.approx([0.1307], abs=5e-5)
     assert dataset.std == pytest.approx([0.3081], abs=5e-5)
+
+
+def test_a_download_that_fails_is_one_clear_error(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("torchvision.datasets.cifar.download_and_extract_archive", refuse)
+    with pytest.raises(OSError, match=r"cifar10 could not be fetched to .*no route to host"):
+        load("cifar10", root=tmp_path, download=True)

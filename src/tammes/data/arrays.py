@@ -15,7 +15,10 @@ KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def npz(
-    path: Path, classes: tuple[str, ...] | None = None, augmentation: Augmentation | None = None
+    path: Path,
+    size: tuple[int, int] | None = None,
+    classes: tuple[str, ...] | None = None,
+    augmentation: Augmentation | None = None,
 ) -> DataSet:
     """The data set in a numpy archive.
 
@@ -24,6 +27,7 @@ def npz(
 
     Args:
         path: the file; read without pickle, so it cannot run code.
+        size: height and width to fit the images to; by default their own.
         classes: names in label order; by default the labels themselves.
         augmentation: by default a shift by up to an eighth of the side, and a flip of colour images.
     """
@@ -37,7 +41,7 @@ def npz(
     names = classes or tuple(map(str, values.tolist()))
     c, h, w = train.shape
     usual = Augmentation(shift=min(h, w) // 8, flip=c == 3)
-    return in_memory(path.stem, train, test, names, augmentation or usual)
+    return in_memory(path.stem, train, test, names, augmentation or usual, size)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

@@ -1,15 +1,13 @@
 """The one door: a name or a path to a data set."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from tammes.checks import at_least, nearest
 from tammes.data.arrays import npz
 from tammes.data.augmentation import Augmentation
-from tammes.data.dataset import DataSet, InMemory, OnDisk, Split
+from tammes.data.dataset import DataSet
 from tammes.data.digits import digits
 from tammes.data.folders import folder
-from tammes.data.pixels import fit
 from tammes.data.torchvision_sets import CLASSES, torchvision_set
 
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -49,11 +47,11 @@ def load(
     size = _as_size(image_size)
     path = Path(source)
     if str(source) in NAMES:
-        return _fitted(_named(str(source), Path(root), download), size)
+        return _named(str(source), Path(root), download, size)
     if path.is_dir():
         return folder(path, image_size=size, max_unreadable=max_unreadable, memory_limit=memory_limit)
     if path.suffix == ".npz" and path.is_file():
-        return _fitted(npz(path), size)
+        return npz(path, size)
     if len(path.parts) > 1 or path.suffix or path.exists():
         state = "is neither a folder nor an .npz file" if path.exists() else "does not exist"
         raise FileNotFoundError(
@@ -64,14 +62,14 @@ def load(
     )
 
 
-def _named(name: str, root: Path, download: bool) -> DataSet:
+def _named(name: str, root: Path, download: bool, size: tuple[int, int] | None) -> DataSet:
     if name == "digits":
-        return digits()
+        return digits(size)
     archive = root / f"{name}.npz"
     if archive.is_file():
-        return npz(archive, CIFAR10_NAMES if name == "cifar10" else None, AUGMENTATIONS[name])
+        return npz(archive, size, CIFAR10_NAMES if name == "cifar10" else None, AUGMENTATIONS[name])
     if name in CLASSES:
-        return torchvision_set(name, root, download, AUGMENTATIONS[name])
+        return torchvision_set(name, root, download, AUGMENTATIONS[name], size)
     raise FileNotFoundError(
         f"{name} is read from {archive}, which does not exist. Give the root that holds {archive.name}."
     )
@@ -82,20 +80,3 @@ def _as_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None
         return None
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     return (at_least("image_size", height, 1), at_least("image_size", width, 1))
-
-
-def _fitted(dataset: DataSet, size: tuple[int, int] | None) -> DataSet:
-    """`dataset` with its images fitted to `size`, and its shift scaled alike."""
-    if size is None:
-        return dataset
-    train, test = _resized(dataset.train, size), _resized(dataset.test, size)
-    shift = round(dataset.augmentation.shift * min(size) / min(dataset.shape[1:]))
-    return replace(dataset, train=train, test=test, augmentation=replace(dataset.augmentation, shift=shift))
-
-
-def _resized(split: Split, size: tuple[int, int]) -> Split:
-    return (
-        replace(split, size=size)
-        if isinstance(split, OnDisk)
-        else InMemory(fit(split.images, size), split.labels)
-    )

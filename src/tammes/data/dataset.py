@@ -12,7 +12,7 @@ from tammes.checks import at_least, one_of, within
 from tammes.data import counter
 from tammes.data.augmentation import Augmentation
 from tammes.data.counter import Stream
-from tammes.data.pixels import channel_statistics
+from tammes.data.pixels import channel_statistics, fit
 
 Shape = tuple[int, int, int]
 
@@ -132,20 +132,20 @@ def hold_out(dataset: DataSet, share: float = 0.2, seed: int = 0) -> DataSet:
 
     For choosing settings without a look at the test set.
     """
-    held = stratified(dataset.train.labels, share, seed)
-    kept = torch.ones(len(dataset.train), dtype=torch.bool)
-    kept[held] = False
-    train, test = dataset.train.select(kept.nonzero().flatten()), dataset.train.select(held)
+    train, test = map(dataset.train.select, stratified(dataset.train.labels, share, seed))
     return replace(dataset, name=f"{dataset.name}-held-out", train=train, test=test)
 
 
-def stratified(labels: Int64[Tensor, " n"], share: float, seed: int) -> Int64[Tensor, " m"]:
-    """Indices, ascending, of a random `share` of every class, rounded.
+def stratified(
+    labels: Int64[Tensor, " n"], share: float = 0.2, seed: int = 0
+) -> tuple[Int64[Tensor, " kept"], Int64[Tensor, " held"]]:
+    """The samples kept, and those held out: a random `share` of every class, rounded; indices ascending.
 
-    A class of two images or more has at least one inside and one outside; a single image stays outside.
+    Of a class of two images or more at least one is held out and one kept; a single image is kept.
 
-    >>> stratified(torch.tensor([0, 0, 0, 0, 1, 1, 2]), share=0.25, seed=0).shape
-    torch.Size([2])
+    >>> kept, held = stratified(torch.tensor([0, 0, 0, 0, 1, 1, 2]), share=0.25)
+    >>> len(kept), len(held)
+    (5, 2)
     """
     within("share", share, 0.0, 1.0)
     y = labels.numpy()
@@ -156,7 +156,8 @@ def stratified(labels: Int64[Tensor, " n"], share: float, seed: int) -> Int64[Te
     rank[order] = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
     most = np.maximum(counts - 1, 0)
     take = np.clip(np.floor(share * counts + 0.5).astype(np.int64), np.minimum(1, most), most)
-    return torch.from_numpy(np.flatnonzero(rank < take[y]))
+    held = torch.from_numpy(rank < take[y])
+    return (~held).nonzero().flatten(), held.nonzero().flatten()
 
 
 def in_memory(
@@ -165,10 +166,18 @@ def in_memory(
     test: InMemory,
     classes: tuple[str, ...],
     augmentation: Augmentation,
+    size: tuple[int, int] | None = None,
 ) -> DataSet:
-    """A `DataSet` of two splits in memory, its mean and standard deviation those of the training images."""
+    """A `DataSet` of two splits in memory, its mean and standard deviation those of the training images.
+
+    With a `size`, images are fitted to it first, and the shift grows or shrinks with them.
+    """
     if not len(train):
         raise ValueError(f"{name}: there is no training image.")
+    if size is not None:
+        shift = round(augmentation.shift * min(size) / min(train.shape[1:]))
+        augmentation = replace(augmentation, shift=shift)
+        train, test = (InMemory(fit(split.images, size), split.labels) for split in (train, test))
     mean, std = channel_statistics(train.images)
     return DataSet(
         name=name, train=train, test=test, classes=classes, mean=mean, std=std, augmentation=augmentation

@@ -109,12 +109,7 @@ def _numbered(found: dict[str, list[str]], names: tuple[str, ...]) -> Listed:
 def _held_out(found: dict[str, list[str]]) -> tuple[Listed, Listed, tuple[str, ...]]:
     names = tuple(found)
     paths, labels = _numbered(found, names)
-    held = np.zeros(len(paths), dtype=bool)
-    held[stratified(labels, share=0.2, seed=0).numpy()] = True
-    train, test = (
-        (tuple(paths[i] for i in part), labels[torch.from_numpy(part)])
-        for part in (np.flatnonzero(~held), np.flatnonzero(held))
-    )
+    train, test = ((tuple(paths[i] for i in part.tolist()), labels[part]) for part in stratified(labels))
     return train, test, names
 
 

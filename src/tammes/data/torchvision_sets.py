@@ -11,7 +11,13 @@ from tammes.data.dataset import DataSet, InMemory, in_memory
 CLASSES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100"}
 
 
-def torchvision_set(name: str, root: Path, download: bool, augmentation: Augmentation) -> DataSet:
+def torchvision_set(
+    name: str,
+    root: Path,
+    download: bool,
+    augmentation: Augmentation,
+    size: tuple[int, int] | None = None,
+) -> DataSet:
     """The data set `name` (a key of `CLASSES`) below `root`; fetched there first with `download`.
 
     Torchvision unpickles CIFAR's files, but only those whose checksums it knows.
@@ -26,8 +32,10 @@ def torchvision_set(name: str, root: Path, download: bool, augmentation: Augment
             f"{name} is not complete below {root}: {error} "
             f"Give the root that holds it or {name}.npz, or allow the download (download=True, --download)."
         ) from error
+    except OSError as error:
+        raise OSError(f"{name} could not be fetched to {root}: {error}") from error
     classes = tuple(c.split(" - ")[0] for c in train.classes)  # MNIST says "0 - zero"
-    return in_memory(name, _split(train), _split(test), classes, augmentation)
+    return in_memory(name, _split(train), _split(test), classes, augmentation, size)
 
 
 def _split(stored: Any) -> InMemory:
