@@ -10,6 +10,8 @@ from tammes.losses.objective import SHORT_NAMES, Objective, Term
 
 LONG_NAMES = {short: long for long, short in SHORT_NAMES.items()}
 LONGEST_TEXT = 1_000_000
+SHOWN_TEXT = 200
+"""How much of a text an error repeats."""
 
 
 def parse(text: str) -> Objective:
@@ -25,9 +27,13 @@ def parse(text: str) -> Objective:
         raise TypeError(f"An objective is parsed from text, got {type(text).__name__}.")
     if len(text) > LONGEST_TEXT:
         raise ValueError(f"An objective's text is at most {LONGEST_TEXT:,} characters, got {len(text):,}.")
-    value = _value(_tree(text), text)
+    shown = text if len(text) <= SHOWN_TEXT else text[:SHOWN_TEXT] + "..."
+    try:
+        value = _value(_tree(text), shown)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"Cannot read the objective {shown!r}: {type(error).__name__}. {EXAMPLE}") from None
     if not isinstance(value, Objective):
-        raise ValueError(f"{text!r} names no term. {EXAMPLE}")
+        raise ValueError(f"{shown!r} names no term. {EXAMPLE}")
     return value
 
 
@@ -44,8 +50,8 @@ OPERATIONS = {
 def _tree(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"Cannot read the objective {text!r}: {type(error).__name__}. {EXAMPLE}") from None
+    except ValueError as error:  # a null byte (before Python 3.12) or half a surrogate pair
+        raise SyntaxError(str(error)) from None
 
 
 def _value(node: ast.expr, text: str) -> Any:
@@ -54,9 +60,9 @@ def _value(node: ast.expr, text: str) -> Any:
         case ast.Constant(value=bool() | int() | float() | str() | None as constant):
             return constant
         case ast.Name(id=name):
-            return _term(name, {}, text)
+            return _term(name, [], text)
         case ast.Call(func=ast.Name(id=name), args=[], keywords=keywords):
-            return _term(name, {word.arg: _value(word.value, text) for word in keywords}, text)
+            return _term(name, [(word.arg, _value(word.value, text)) for word in keywords], text)
         case ast.Call(func=ast.Name(id=name)):
             raise ValueError(f"{name} takes its parameters by name, as in {name}(s=64); got {text!r}.")
         case ast.List(elts=items) | ast.Tuple(elts=items):
@@ -77,7 +83,7 @@ def _apply(operation: type[ast.operator], left: Any, right: Any, text: str) -> A
         raise ValueError(f"Terms add to terms and multiply with numbers; got {text!r}. {EXAMPLE}") from None
 
 
-def _term(name: str, parameters: dict[str | None, Any], text: str) -> Term:
+def _term(name: str, parameters: list[tuple[str | None, Any]], text: str) -> Term:
     """The term `name` with these parameters, under their short or long names."""
     if name not in NAMES:
         raise ValueError(f"Unknown term {name!r} in {text!r}. {checks.nearest(name, NAMES)}")
@@ -85,7 +91,7 @@ def _term(name: str, parameters: dict[str | None, Any], text: str) -> Term:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     known = [*fields, *(SHORT_NAMES[field] for field in fields if field in SHORT_NAMES)]
     values: dict[str, Any] = {}
-    for word, value in parameters.items():
+    for word, value in parameters:
         field = LONG_NAMES.get(str(word), str(word))
         if field not in fields:
             raise ValueError(
