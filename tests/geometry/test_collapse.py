@@ -80,6 +80,12 @@ def test_nc4_counts_each_class_alike():
     assert neural_collapse(z, wrong_for_the_first_three, tensor([0, 0, 0, 1])).nc4 == pytest.approx(0.5)
 
 
+def test_nc4_asks_for_the_nearest_mean_not_the_largest_product_with_one():
+    z = tensor([[-2.0], [4.0], [10.0]])  # means 1 and 10
+    # The prototypes say 1, 0, 0; the nearest means 0, 0, 1; the products with the means 0, 1, 1.
+    assert neural_collapse(z, tensor([[1.0], [0.0]]), tensor([0, 0, 1])).nc4 == pytest.approx(0.75)
+
+
 def test_repeating_the_samples_of_one_class_changes_nothing():
     z, w, labels = batch()
     more = labels == 2

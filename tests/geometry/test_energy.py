@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch import tensor
 
 from tammes.geometry.energy import riesz_energy
 from tammes.geometry.sphere import normalize
@@ -77,8 +76,10 @@ def test_near_prototypes_in_float32_keep_their_digits():
 
 
 @pytest.mark.parametrize("power", POWERS)
-def test_coincident_prototypes_have_infinite_energy_and_do_not_push_each_other(power):
-    w = tensor([[1.0, 2.0, 0.5], [3.0, 6.0, 1.5], [0.0, 1.0, 0.0]], requires_grad=True)
+@pytest.mark.parametrize("seed", range(5))
+def test_coincident_prototypes_have_infinite_energy_and_do_not_push_each_other(power, seed):
+    one, other = rand(2, 33, seed=seed)
+    w = torch.stack([one, 3 * one, other]).float().requires_grad_()
     energy = riesz_energy(w, power)
     energy.backward()
     assert energy.item() == math.inf
