@@ -127,6 +127,15 @@ def test_state_is_allocated_once_and_counts_steps_by_row():
     assert optimizer.state[weight]["step"].tolist() == [1, 0, 2, 0, 0, 1, 0]
 
 
+def test_steps_are_counted_beyond_what_half_precision_prototypes_could_count():
+    weight = nn.Parameter(torch.ones(2, 1, dtype=torch.bfloat16))
+    optimizer = RowAdamW([weight])
+    weight.grad = torch.sparse_coo_tensor([[1]], torch.ones(1, 1), (2, 1), check_invariants=True).bfloat16()
+    for _ in range(300):
+        optimizer.step()
+    assert optimizer.state[weight]["step"].tolist() == [0, 300]
+
+
 def test_torch_clips_the_norm_of_a_sparse_gradient_together_with_dense_ones():
     weight, other = parameter(), parameter(seed=2)
     rows, values = random_gradients(1)[0]

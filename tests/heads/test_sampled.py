@@ -7,7 +7,7 @@ from torch import nn
 
 from tammes import MixedLabels, PrototypeHead, parse
 from tammes.heads import RowSGD
-from tammes.heads.sampled import ClassSampler
+from tammes.heads.sampled import ClassSampler, coalesce_gradient
 from tammes.losses import CATALOGUE, LDAM, ArcFace, CosFace, NormFace, ldam_margins
 
 K, D, N = 61, 5, 9
@@ -98,8 +98,18 @@ def test_loss_and_gradients_are_those_of_a_head_that_has_the_sampled_classes_onl
 @pytest.mark.parametrize("text", ["ArcFace(s=8, m=0.3) + R_sm", "CosFace(s=8, m=0.2, label_smoothing=0.1)"])
 def test_mixed_labels_are_both_in_the_sample(text):
     z, a = batch()
-    mixed = MixedLabels(a, torch.randint(K, (N,)), torch.rand(N))
-    assert_same_as_over_the_sample(head_of(text), z, mixed)
+    b = torch.randint(K, (N,))
+    head = head_of(text)
+    assert_same_as_over_the_sample(head, z, MixedLabels(a, b, torch.rand(N)))
+    assert torch.isin(torch.cat([a, b]), sample_of(head)).all()
+
+
+def test_a_mixed_row_with_one_ignored_label_puts_neither_in_the_sample():
+    head = head_of("NormFace(s=8)", rate=1e-9)
+    labels = MixedLabels(torch.tensor([10, 20]), torch.tensor([30, -100]), 0.5)
+    head(batch()[0][:2], labels).backward()
+    assert len(sample_of(head)) == 3
+    assert torch.isin(torch.tensor([10, 30]), sample_of(head)).all()
 
 
 def test_margins_per_class_and_class_weights_follow_their_classes_into_the_sample():
@@ -141,6 +151,11 @@ def test_accuracy_and_rivals_are_told_under_the_names_of_all_classes():
     assert head.terms["accuracy"] == 1
     head(-head.weight.detach()[labels], labels)
     assert head.terms["accuracy"] == 0
+
+    twins = torch.tensor([40, 50])
+    head.weight.data[50] = head.weight.data[40]
+    head(head.weight.detach()[twins], twins)
+    assert head.terms["accuracy"] == 0.5, "of two classes that tie the lower one wins"
 
 
 @pytest.mark.parametrize(
@@ -226,6 +241,15 @@ def test_the_gradient_is_sparse_and_coalesced_also_when_two_batches_accumulate()
         parts.append(twin.weight.grad.to_dense())
     torch.testing.assert_close(head.weight.grad.to_dense(), parts[0] + parts[1])
     assert head.weight.grad._nnz() == (parts[0] + parts[1]).any(1).sum()
+
+
+def test_a_gradient_that_a_device_appended_to_another_is_coalesced():
+    weight = nn.Parameter(torch.zeros(5, 2))
+    rows, values = torch.tensor([[3, 1, 3]]), torch.tensor([[1.0, 2], [3, 4], [5, 6]])
+    weight.grad = torch.sparse_coo_tensor(rows, values, (5, 2), check_invariants=True)
+    coalesce_gradient(weight)
+    assert weight.grad.indices().tolist() == [[1, 3]]
+    assert weight.grad.values().tolist() == [[3, 4], [6, 8]]
 
 
 def test_half_precision_prototypes_get_half_precision_gradients_of_exact_sums():

@@ -24,6 +24,7 @@ from tammes.heads.collectives import (
     mean_gradient,
     own_rows,
     own_rows_of_columns,
+    sum_over_ranks,
 )
 from tammes.heads.global_batch import GlobalLabels, gather_embeddings, gather_labels, sizes_of
 from tammes.heads.prototype import Init, PrototypeHead
@@ -143,7 +144,8 @@ class ShardedPrototypeHead(PrototypeHead):
         if labels is None:
             return self.logits(embeddings)
         check_batch = partial(self._check_batch, embeddings, labels, sample_weight, reduction, check)
-        marks, standings = self._meet(embeddings, f"loss with reduction={reduction!r}", check_batch)
+        call = f"loss with reduction={reduction!r}, training={self.training}"
+        marks, standings = self._meet(embeddings, call, check_batch)
         with torch.autocast(embeddings.device.type, enabled=False):
             rows = gather_embeddings(embeddings, standings, self._dtype(standings), self.group)
             marks = gather_labels(marks, sample_weight, standings, self.group)
@@ -211,6 +213,8 @@ class ShardedPrototypeHead(PrototypeHead):
         except Exception as caught:  # whatever it is, the others must hear of it
             error = caught
         standings = agree(own, settings, error, self.group, self.weight.device)
+        if not self._compared and self.sampler is not None:
+            self.sampler.seed = gather_numbers([self.sampler.seed], self.group, self.weight.device)[0][0]
         self._compared = True
         return found, standings
 
@@ -273,12 +277,13 @@ class ShardedPrototypeHead(PrototypeHead):
                 produce=produce,
                 stream=dist.get_rank(self.group),
             )
-            sums = {space: len(self.weight) * local.centroid(space) for space in plan.sums}
-            local = replace(local, sums=sums)
+            totals = [len(self.weight) * local.centroid(space) for space in plan.sums]
         else:
             local = produce(embeddings, self.weight, targets, plan)
+            totals = [local.sums[space] for space in plan.sums]
         whole = reduce_statistics(local, marks.targets, plan, own, self.group)
-        centroids: Sums = {space: total / self.num_classes for space, total in whole.sums.items()}
+        totals = sum_over_ranks(totals, self.group) if totals else []
+        centroids: Sums = {s: total / self.num_classes for s, total in zip(plan.sums, totals, strict=True)}
         return SampledStatistics(**vars(replace(whole, num_classes=sum(sizes))), centroids=centroids)
 
     def _similarities(self, embeddings: Embeddings, space: Space) -> Similarities:
