@@ -4,54 +4,27 @@ Processes are forked from a server that has imported torch and tammes already, s
 than the tests; a fork of the test process itself would inherit its threads.
 """
 
-import datetime
+import inspect
 import multiprocessing
-import os
+import runpy
 import socket
 import tempfile
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 TIMEOUT = 60.0
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def _process(
-    rank: int, world_size: int, port: int, folder: str, timeout: float, function: Any, arguments: Any
-) -> None:
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    try:
-        dist.init_process_group(
-            "gloo",
-            init_method=f"tcp://127.0.0.1:{port}",
-            rank=rank,
-            world_size=world_size,
-            timeout=datetime.timedelta(seconds=timeout),
-        )
-        torch.save(function(rank, *arguments), f"{folder}/{rank}.pt")
-        dist.destroy_process_group()
-    except BaseException:
-        Path(f"{folder}/{rank}.error").write_text(traceback.format_exc())
-        raise
+PRELOADED = ["pytest", "torch", "tammes.heads", "torch.distributed.checkpoint", "torch.distributed.tensor"]
 
 
 class RanksFailedError(AssertionError):
-    """Some ranks raised: `errors` by rank."""
+    """Some ranks raised or died: `errors` by rank."""
 
     def __init__(self, errors: dict[int, str]) -> None:
-        super().__init__("\n".join(f"rank {rank}: {text}" for rank, text in errors.items()))
+        super().__init__("\n".join(f"rank {rank}: {text}" for rank, text in sorted(errors.items())))
         self.errors = errors
 
 
@@ -60,32 +33,51 @@ def run(
 ) -> list[Any]:
     """What `function(rank, *arguments)` returns on each of `world_size` ranks."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "tammes.heads", "torch.distributed.checkpoint"])
+    context.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
-        port = _free_port()
+        job = {
+            "world_size": world_size,
+            "port": _free_port(),
+            "timeout": timeout,
+            "folder": folder,
+            "file": inspect.getfile(function),
+            "function": function.__name__,
+            "arguments": arguments,
+        }
+        launcher = str(Path(__file__).with_name("launcher.py"))
         processes = [
-            context.Process(
-                target=_process, args=(rank, world_size, port, folder, timeout, function, arguments)
-            )
+            context.Process(target=runpy.run_path, args=(launcher, {"JOB": job | {"rank": rank}}, "__main__"))
             for rank in range(world_size)
         ]
         for process in processes:
             process.start()
-        for process in processes:
-            process.join(timeout + 30)
-        stuck = [process for process in processes if process.is_alive()]
-        for process in stuck:
-            process.kill()
-        errors = {int(path.stem): path.read_text() for path in sorted(Path(folder).glob("*.error"))}
-        errors |= {processes.index(process): "still running" for process in stuck}
-        for rank, process in enumerate(processes):
-            if process.exitcode and rank not in errors:
-                errors[rank] = f"exit code {process.exitcode}"
+        errors = _wait(processes, timeout + 30)
+        errors |= {int(path.stem): path.read_text() for path in Path(folder).glob("*.error")}
         if errors:
             raise RanksFailedError(errors)
-        return [torch.load(f"{folder}/{rank}.pt", weights_only=False) for rank in range(world_size)]
+        return [torch.load(f"{folder}/{rank}.pt", weights_only=True) for rank in range(world_size)]
+
+
+def _wait(processes: list[Any], timeout: float) -> dict[int, str]:
+    """Until all have ended; those that had to be killed, and those that died."""
+    errors = {}
+    for rank, process in enumerate(processes):
+        process.join(timeout)
+        if process.is_alive():
+            process.kill()
+            errors[rank] = "still running"
+        elif process.exitcode:
+            errors[rank] = f"exit code {process.exitcode}"
+    return errors
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="session")
 def ranks() -> Callable[..., list[Any]]:
+    """Runs a function on several ranks; see `run`."""
     return run

@@ -5,7 +5,8 @@ something is wrong do texts follow, so that all ranks raise the same error.
 """
 
 import hashlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from tammes.heads.collectives import Group, gather_numbers, gather_texts
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 LONGEST_VALUE = 300
 COMPARED_ROWS = 64
+KINDS = {kind.__name__: kind for kind in (TypeError, OSError, FileNotFoundError, FileExistsError)}
+
+Result = TypeVar("Result")
 
 
 class Standing(NamedTuple):
@@ -61,13 +65,26 @@ def agree(
     return standings
 
 
+def together(action: Callable[[], Result], group: Group, device: torch.device) -> Result:
+    """What `action` gives on this rank; where it raises on one rank, all raise."""
+    result: Any = None
+    error = None
+    try:
+        result = action()
+    except Exception as caught:  # whatever it is, the others must hear of it
+        error = caught
+    if any(failed for (failed,) in gather_numbers([error is not None], group, device)):
+        _raise_together(error, group, device)
+    return result
+
+
 def _raise_together(error: Exception | None, group: Group, device: torch.device) -> None:
     """Raise what the first failing rank raises, on all ranks, with the words of all that fail."""
     text = "" if error is None else f"{type(error).__name__}: {error}"
     texts = enumerate(gather_texts(text, group, device))
-    failures = [(rank, *text.split(": ", 1)) for rank, text in texts if text]
-    kind = TypeError if failures[0][1] == "TypeError" else ValueError
-    raise kind("\n".join(f"On rank {rank}: {words}" for rank, _, words in failures)) from error
+    failures = [(rank, *text.partition(": ")) for rank, text in texts if text]
+    kind = KINDS.get(failures[0][1], ValueError)
+    raise kind("\n".join(f"On rank {rank}: {words}" for rank, _, _, words in failures)) from error
 
 
 def _disagreement(settings: list[list[str]]) -> str:
