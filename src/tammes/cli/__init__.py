@@ -18,6 +18,7 @@ COMMANDS = {
     "export": "tammes.cli.export:Export",
     "compare": "tammes.cli.compare:Compare",
     "pack": "tammes.cli.pack:Pack",
+    "reproduce": "tammes.cli.reproduce:Reproduce",
     "head": "tammes.cli.head:Head",
 }
 """Command name to the dataclass whose fields are its flags and whose `run` does it and gives the exit code.
@@ -80,7 +81,12 @@ def _dispatch(words: list[str]) -> int:
 
 def load(name: str) -> Any:
     """The class of a command; only its module is imported."""
-    module, kind = COMMANDS[name].split(":")
+    return load_class(COMMANDS[name])
+
+
+def load_class(path: str) -> Any:
+    """The class at "module:name"; a missing package is named with the line that installs it."""
+    module, kind = path.split(":")
     try:
         return getattr(importlib.import_module(module), kind)
     except ModuleNotFoundError as error:

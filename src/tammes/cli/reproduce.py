@@ -1,0 +1,36 @@
+"""`tammes reproduce`: the paper's experiments, its numbers beside ours."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tammes.checks import nearest
+
+EXPERIMENTS = {
+    "toy": "tammes.cli.reproduce_toy:Toy",
+}
+"""Name of an experiment to the dataclass whose fields are its flags."""
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run an experiment of the paper and print its numbers beside ours.
+
+    experiments:
+      toy    eight classes on the sphere, prototypes and features free (appendix C.1, Fig. 3)
+
+    examples:
+      tammes reproduce toy
+      tammes reproduce toy --help
+    """
+
+    @classmethod
+    def from_args(cls, words: list[str]) -> Any:
+        """The experiment named by the first word, with the flags of the others."""
+        from tammes.cli import flags, load_class
+
+        if not words or words[0].startswith("-"):
+            return flags(cls, "reproduce", words or ["--help"])
+        name, *rest = words
+        if name not in EXPERIMENTS:
+            raise ValueError(f"Unknown experiment {name!r}. {nearest(name, EXPERIMENTS)}")
+        return flags(load_class(EXPERIMENTS[name]), f"reproduce {name}", rest)
