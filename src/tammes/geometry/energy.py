@@ -43,9 +43,8 @@ class _RieszEnergy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, power: float) -> Tensor:
-        wants_gradient = ctx.needs_input_grad[0]
         energy = double(weight.new_zeros(()))
-        gradient = torch.zeros_like(double(weight)) if wants_gradient else None
+        gradient = energy.new_zeros(weight.shape) if ctx.needs_input_grad[0] else None
         for rows in blocks(len(weight)):
             u = sphere.normalize(double(weight[rows]))
             for columns in blocks(len(weight), start=rows.start):
