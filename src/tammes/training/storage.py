@@ -1,5 +1,6 @@
 """Files that are whole or not there: written under another name, flushed, renamed."""
 
+import io
 import json
 import os
 from collections.abc import Iterable
@@ -48,10 +49,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def read_state(path: Path) -> dict[str, Any]:
     """What `torch.save` put at `path`: tensors and plain values, never code."""
+    content = path.read_bytes()
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive raises nearly anything
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path} cannot be read: {reason} Was it cut short?") from error

@@ -36,6 +36,7 @@ class State:
     batch: int = 0  # of this epoch, done
     step: int = 0  # of the run, done
     seconds: float = 0.0
+    loss: float = math.nan  # of the last step that was read
     best_accuracy: float = -1.0
     best_epoch: int = -1
     stale: int = 0  # evaluations since the best one
@@ -86,7 +87,6 @@ class Watch:
         self.steps = None if config.epochs is None else config.epochs * epoch_steps
         self.losses = torch.zeros(config.log_every, device=engine.world.device)
         self.rates: list[float] = []
-        self.last_loss = math.nan
         self.saved = self.noted = time.monotonic()
         self.noted_step = state.step
         self.started = time.monotonic() - state.seconds
@@ -124,7 +124,7 @@ class Watch:
         """Log an evaluation, keep the best weights, save."""
         self.read_losses()
         state, numbers = self.state, evaluation.numbers()
-        self._emit("epoch", loss=self.last_loss, **numbers)
+        self._emit("epoch", loss=state.loss, **numbers)
         state.epoch, state.batch, state.stale = state.epoch + 1, 0, state.stale + 1
         if evaluation.accuracy > state.best_accuracy:
             state.best_accuracy, state.best_epoch, state.stale = evaluation.accuracy, state.epoch, 0
@@ -146,7 +146,7 @@ class Watch:
                     "Start anew with a lower --lr, with --warmup 0.05 or with --clip 1."
                 )
         if values:
-            self.last_loss = values[-1]
+            self.state.loss = values[-1]
         self.rates.clear()
 
     def save(self) -> None:
@@ -172,7 +172,7 @@ class Watch:
             "step",
             progress=progress,
             lr=self.engine.optimizer.param_groups[0]["lr"],
-            loss=self.last_loss,
+            loss=state.loss,
             terms={name: value.item() for name, value in terms.items()},
             samples_per_second=round(speed, 1),
         )

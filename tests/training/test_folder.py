@@ -1,0 +1,132 @@
+import resource
+
+import pytest
+import torch
+
+from tammes.training import Config, RunFolder, train
+from tammes.training.folder import next_folder
+from tammes.training.sinks import JsonLines, read_log, rewind
+
+
+def test_a_folder_that_holds_another_run_is_refused(settings, tmp_path):
+    train(settings(epochs=1), tmp_path / "run")
+    before = (tmp_path / "run" / "result.json").read_bytes()
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        train(settings(epochs=1), tmp_path / "run")
+    difference = r"holds a run with lr=0.1, not 0.2; prototype_lr=0.1, not 0.2\. Choose"
+    with pytest.raises(ValueError, match=difference):
+        train(settings(epochs=1, lr=0.2), tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "result.json").read_bytes() == before
+
+
+def test_a_mistake_in_the_settings_leaves_no_folder(settings, tmp_path):
+    mistakes = ({"model": "resnet19"}, {"data": "no.npz"}, {"device": "cuda:77"}, {"model": "timm/nonet"})
+    for changes in mistakes:
+        with pytest.raises((ValueError, FileNotFoundError)):
+            train(settings(**changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(settings, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"Cannot make the folder .*file/run: Not a directory"):
+        train(settings(epochs=1), tmp_path / "file" / "run")
+
+
+def test_a_folder_without_permission_is_a_clear_error(settings, tmp_path, monkeypatch):
+    train(settings(epochs=1), tmp_path / "run")  # what is written stays
+    import pathlib
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(pathlib.Path, "open", refuse)
+    with pytest.raises(OSError, match=r"Cannot write .*data.json: Permission denied"):
+        train(settings(epochs=1), tmp_path / "other")
+
+
+def train_with_little_room(config, out, limit, answers):
+    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        train(config, out, resume=True)
+    except OSError as error:
+        answers.put(str(error))
+    else:
+        answers.put("done")
+
+
+def test_when_a_checkpoint_cannot_be_written_the_one_before_is_whole(processes, stripes, tmp_path):
+    config = Config(data=stripes, model="cnn4", epochs=2, batch_size=16, optimizer="adamw")
+    answers = processes.Queue()
+    for limit in (20_000, 10**9):
+        job = (config, tmp_path / "run", limit, answers)
+        process = processes.Process(target=train_with_little_room, args=job)
+        process.start()
+        answer = answers.get(timeout=60)
+        process.join()
+        if limit == 20_000:
+            assert "Cannot write" in answer
+            assert "safetensors: File too large." in answer
+            assert not list((tmp_path / "run").rglob("*.tmp/*.tmp"))
+    assert answer == "done"
+    result = RunFolder(tmp_path / "run").result
+    assert result is not None
+    assert result["epochs"] == 2
+
+
+def test_a_checkpoint_cut_short_is_named(settings, tmp_path):
+    train(settings(epochs=1), tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    checkpoint = folder.checkpoint()
+    assert checkpoint is not None
+    (tmp_path / "run" / "result.json").unlink()
+    for name in ("state.pt", "weights.safetensors"):
+        whole = (checkpoint / name).read_bytes()
+        (checkpoint / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(ValueError, match=rf"{name} cannot be read"):
+            train(settings(epochs=1), tmp_path / "run", resume=True)
+        (checkpoint / name).write_bytes(whole)
+    train(settings(epochs=1), tmp_path / "run", resume=True)
+
+
+def test_a_checkpoint_with_code_in_it_is_not_run(settings, tmp_path):
+    train(settings(epochs=1), tmp_path / "run")
+    checkpoint = RunFolder(tmp_path / "run").checkpoint()
+    assert checkpoint is not None
+    (tmp_path / "run" / "result.json").unlink()
+    torch.save({"run": Bomb(tmp_path / "exploded")}, checkpoint / "state.pt")
+    with pytest.raises(ValueError, match=r"state.pt cannot be read"):
+        train(settings(epochs=1), tmp_path / "run", resume=True)
+    assert not (tmp_path / "exploded").exists()
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (type(self.path).touch, (self.path,))
+
+
+def test_only_the_last_checkpoint_is_kept_and_leftovers_go(settings, tmp_path):
+    folder = RunFolder(tmp_path)
+    (tmp_path / ".checkpoint-00000-000000001.tmp").mkdir()
+    for step in (1, 2):
+        folder.save(f"checkpoint-00000-{step:09d}", {"w": torch.ones(3)}, {"step": step})
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint-00000-000000002"]
+
+
+def test_a_log_forgets_what_comes_after_a_step_and_a_line_cut_short(tmp_path):
+    log = JsonLines(tmp_path / "log.jsonl")
+    for step in (1, 2, 3):
+        log({"kind": "step", "step": step})
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"kind": "st')
+    rewind(tmp_path / "log.jsonl", 2)
+    assert [r["step"] for r in read_log(tmp_path / "log.jsonl")] == [1, 2]
+
+
+def test_the_next_folder_is_free(tmp_path):
+    (tmp_path / "digits-1").mkdir()
+    assert next_folder(tmp_path / "digits") == tmp_path / "digits-2"
