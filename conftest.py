@@ -1,5 +1,11 @@
-"""The type checks of the tests take an int for a float, as PEP 484 does and beartype by itself does not."""
+"""For all tests, before torch is imported: one thread a worker, and an int may stand for a float."""
+
+import os
 
 import beartype
 
+# `pytest -n 2` has a process for each core; threads on top would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# PEP 484 takes an int for a float; beartype by itself does not.
 beartype.beartype = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
