@@ -221,7 +221,7 @@ def free_features(objective: Objective, counts: Counts, d: int, *, seed: int = 0
     is replaced by LM-Softmax of scale t, at most log(k-1) / t above it, and features are kept an angle
     1 / t from their prototypes. That leaves some hundredths of a degree in the class margin.
 
-    k > d + 1 has local optima, as the Tammes problem has; the best of twelve starts is returned.
+    k > d + 1 has local optima, as the Tammes problem has; the best of eight starts is returned.
     Every term must read cosines: raw norms have no optimum but infinity (Theorem 3.1) or zero
     (erratum 11). A warning says when the gradient has not vanished, as with a stiff sum such as
     CosFace(s=64, m=0.35) + 100*R_w, whose terms are 1e-20 and 1.
@@ -318,7 +318,7 @@ def _never_negative(term: Term) -> bool:
 def _starts(k: int, width: int, d: int, seed: int) -> list[Tensor]:
     """Random prototypes with the features on them."""
     generator = torch.Generator().manual_seed(seed)
-    many = 2 if k <= d + 1 else 12
+    many = 2 if k <= d + 1 else 8
     prototypes = torch.randn(many, k, width, dtype=torch.float64, generator=generator)
     return [normalize(start).repeat(2, 1) for start in prototypes]
 
