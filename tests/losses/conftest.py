@@ -31,7 +31,7 @@ from tammes.losses import (
     ZeroCentroid,
 )
 from tammes.losses.evaluate import Producer, class_value_tensors, loss_of_batch
-from tammes.losses.objective import PrototypeTerm
+from tammes.losses.objective import PrototypeTerm, SampleTerm
 from tammes.losses.statistics import dense
 
 
@@ -138,7 +138,10 @@ CASES: dict[str, dict[str, Any]] = {
         for name, objective in OBJECTIVES.items()
         if getattr(objective, "gradient", "exact") == "exact"
     },
+    "sample_term": {name: term for name, term in TERMS.items() if isinstance(term, SampleTerm)},
+    "row_term": {name: term for name, term in TERMS.items() if getattr(term, "reduction", "") != "lse"},
     "falling_term": {name: term for name, term in TERMS.items() if falls(term)},
+    "objective_of_two": {**make_examples(2), **make_sums(2)},
     "wide_objective": {**make_examples(WIDE), **make_sums(WIDE)},
 }
 
@@ -152,7 +155,8 @@ WAYS: dict[str, Producer] = {
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`term`, `objective` and the like walk the examples, `way` the means of computing them.
 
-    `exact_objective` leaves out straight-through gradients, which are not those of the value on purpose.
+    `exact_objective` leaves out straight-through gradients, which are not those of the value on purpose;
+    `row_term` the log-sum-exp over a batch, which has no value per row.
     """
     for name, cases in {**CASES, "way": WAYS}.items():
         if name in metafunc.fixturenames:

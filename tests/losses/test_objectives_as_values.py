@@ -28,6 +28,9 @@ from tammes.losses import (
 )
 from tammes.losses.objective import first_loss, logit_space
 
+# The type checks of the tests look at a random item of a list.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+
 scales = st.floats(1e-3, 1e4)
 smoothings = st.floats(0, 1)
 
@@ -140,6 +143,7 @@ def test_amsoftmax_is_another_name_of_cosface():
     assert AMSoftmax(scale=30, margin=0.2) == CosFace(scale=30, margin=0.2) == parse("AMSoftmax(s=30, m=0.2)")
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_an_integer_a_sequence_and_a_tensor_say_the_same_as_floats():
     assert CosFace(scale=64, margin=0) == CosFace(scale=64.0, margin=0.0)
     assert str(CosFace(scale=64, margin=0)) == "CosFace(s=64, m=0)"

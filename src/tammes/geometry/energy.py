@@ -88,8 +88,8 @@ def pair_energies(
 
 
 def through_normalize(gradient: Prototypes, weight: Prototypes) -> Prototypes:
-    """The gradient by the prototypes from that by their unit vectors, in the dtype of `weight`."""
-    result = torch.empty_like(weight)
+    """The gradient by the prototypes from that by their unit vectors; single precision at the least."""
+    result = torch.empty_like(weight, dtype=at_least_single(weight))
     for rows in blocks(len(weight)):
         raw = double(weight[rows])
         result[rows] = (sphere.tangent(sphere.normalize(raw), gradient[rows]) / sphere.safe_norm(raw)).to(

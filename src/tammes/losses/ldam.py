@@ -37,7 +37,7 @@ class LDAM(SampleTerm):
     text_name: ClassVar[str] = "LDAM"
 
     scale: float
-    counts: tuple[float, ...] | None = None
+    counts: Sequence[float] | None = None
     max_margin: float = 0.5
     C: float | None = None
     label_smoothing: float = 0.0
@@ -57,12 +57,12 @@ class LDAM(SampleTerm):
         return Need("cosine", self.scale, mean=self.label_smoothing > 0)
 
     def class_values(self, counts: tuple[float, ...] | None) -> Mapping[str, tuple[float, ...]]:
-        counts = counts if self.counts is None else self.counts
-        if counts is None:
+        own = counts if self.counts is None else self.counts
+        if own is None:
             raise ValueError(
                 "LDAM needs the class counts: LDAM(counts=[...]), or class_counts= of the head or the call."
             )
-        return {"margin": ldam_margins(counts, max_margin=self.max_margin, C=self.C)}
+        return {"margin": ldam_margins(own, max_margin=self.max_margin, C=self.C)}
 
     def per_sample(self, scores: Scores, **own: PerSample) -> PerSample:
         return cosface(scores, margin=own["margin"], label_smoothing=self.label_smoothing)

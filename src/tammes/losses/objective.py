@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,8 +18,8 @@ from tammes.types import Embeddings, PerSample, Prototypes, Scalar
 SHORT_NAMES = {"scale": "s", "margin": "m"}
 """Fields that the text form abbreviates."""
 
-PerClassValue = float | tuple[float, ...]
-"""One number for all classes, or one for each."""
+PerClassValue = float | Sequence[float]
+"""One number for all classes, or one for each; terms keep the latter as a tuple."""
 
 
 class Objective:
@@ -188,7 +188,7 @@ def plan_of(objective: Objective) -> Plan:
 
 
 def per_class_margin(
-    name: str, value: PerClassValue | Iterable[float], low: float, high: float, hint: str = ""
+    name: str, value: PerClassValue, low: float, high: float, hint: str = ""
 ) -> PerClassValue:
     """A margin, or a sequence of one per class as a tuple, each in [low, high]."""
     value = _plain(value)
