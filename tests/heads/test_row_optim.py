@@ -59,7 +59,9 @@ def test_with_every_row_in_every_gradient_the_steps_are_those_of_torch(kind, lay
 
 
 @kinds
-def test_each_row_moves_as_if_it_were_alone_and_only_its_own_steps_counted(kind):
+@pytest.mark.parametrize("block", [2, 4096])
+def test_each_row_moves_as_if_it_were_alone_and_only_its_own_steps_counted(kind, block, monkeypatch):
+    monkeypatch.setattr("tammes.heads.row_optim.BLOCK_ROWS", block)
     ours_class, theirs_class, settings = KINDS[kind]
     ours = parameter()
     alone = [nn.Parameter(row.detach().clone()) for row in ours]

@@ -23,6 +23,9 @@ from tammes.geometry.tiles import double
 Rows = Int[Tensor, " m"] | None
 """Which rows of a tensor; None for all."""
 
+BLOCK_ROWS = 4096
+"""Sparse rows that are updated together: few enough for their copies to stay in a cache."""
+
 
 class RowSGD(Optimizer):
     """SGD of rows; arguments and state (`momentum_buffer`, as large as the parameter) are those of torch.
@@ -55,20 +58,26 @@ class RowSGD(Optimizer):
         """Update the rows in the gradients; returns the value of `closure`, if there is one."""
         loss = _evaluate(closure)
         for group in self.param_groups:
-            momentum = group["momentum"]
             for param in _with_gradient(group):
-                rows, grad = _rows_and_values(param)
-                old = _take(param, rows)
-                update = grad.add(old, alpha=group["weight_decay"])
-                if momentum:
-                    state = self.state[param]
-                    if not state:
-                        state["momentum_buffer"] = torch.zeros_like(param)
-                    velocity = _take(state["momentum_buffer"], rows).mul(momentum).add_(update)
-                    _put(state["momentum_buffer"], rows, velocity)
-                    update = update.add_(velocity, alpha=momentum) if group["nesterov"] else velocity
-                _put(param, rows, old.sub(update, alpha=group["lr"]))
+                state = self.state[param]
+                if group["momentum"] and not state:
+                    state["momentum_buffer"] = torch.zeros_like(param)
+                for rows, grad in _blocks(param):
+                    _move(param, rows, grad, group, state.get("momentum_buffer"))
         return loss
+
+
+def _move(param: Tensor, rows: Rows, grad: Tensor, group: dict[str, Any], buffer: Tensor | None) -> None:
+    """A step of SGD on `rows`, whose momentum is in `buffer`."""
+    momentum = group["momentum"]
+    old = _take(param, rows)
+    update = grad.add(old, alpha=group["weight_decay"])
+    if momentum:
+        assert buffer is not None
+        velocity = _take(buffer, rows).mul(momentum).add_(update)
+        _put(buffer, rows, velocity)
+        update = update.add_(velocity, alpha=momentum) if group["nesterov"] else velocity
+    _put(param, rows, old.sub(update, alpha=group["lr"]))
 
 
 class RowAdamW(Optimizer):
@@ -98,13 +107,11 @@ class RowAdamW(Optimizer):
         loss = _evaluate(closure)
         for group in self.param_groups:
             for param in _with_gradient(group):
-                rows, grad = _rows_and_values(param)
-                first, second = self._moments(param, rows, grad, group["betas"])
-                old = _take(param, rows)
-                decayed = old.mul(1 - group["lr"] * group["weight_decay"])
-                _put(
-                    param, rows, decayed.sub_(first.div_(second.sqrt_().add_(group["eps"])).mul_(group["lr"]))
-                )
+                for rows, grad in _blocks(param):
+                    first, second = self._moments(param, rows, grad, group["betas"])
+                    decayed = _take(param, rows).mul(1 - group["lr"] * group["weight_decay"])
+                    update = first.div_(second.sqrt_().add_(group["eps"]))
+                    _put(param, rows, decayed.sub_(update, alpha=group["lr"]))
         return loss
 
     def _moments(self, param: Tensor, rows: Rows, grad: Tensor, betas: tuple[float, float]) -> list[Tensor]:
@@ -147,19 +154,19 @@ def _with_gradient(group: dict[str, Any]) -> list[Tensor]:
     return [param for param in group["params"] if param.grad is not None]
 
 
-def _rows_and_values(param: Tensor) -> tuple[Rows, Tensor]:
-    """The rows that the gradient of `param` has, and its values there."""
+def _blocks(param: Tensor) -> list[tuple[Rows, Tensor]]:
+    """The rows that the gradient of `param` has and its values there, in blocks of `BLOCK_ROWS`."""
     grad = param.grad
     assert grad is not None
     if not grad.is_sparse:
-        return None, grad
+        return [(None, grad)]
     if grad.sparse_dim() != 1:
         raise ValueError(
             f"A gradient must be sparse in its rows only, got {grad.sparse_dim()} sparse dimensions "
             f"for a parameter of shape {tuple(param.shape)}."
         )
     grad = grad.coalesce()
-    return grad.indices()[0], grad.values()
+    return list(zip(grad.indices()[0].split(BLOCK_ROWS), grad.values().split(BLOCK_ROWS), strict=True))
 
 
 def _take(whole: Tensor, rows: Rows) -> Tensor:
