@@ -1,10 +1,9 @@
 """One harness for every loss: examples of each catalogue entry, batches to try them on, ways to compute."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import jaxtyping
 import pytest
 import torch
 from torch import Tensor
@@ -257,12 +256,3 @@ def label_kinds() -> dict[str, Callable[[Tensor], Any]]:
         return logits.softmax(1).requires_grad_()
 
     return {"hard": ignoring, "mixed": mixed, "soft": soft}
-
-
-@pytest.fixture
-def unchecked() -> Iterator[None]:
-    """Calls as users make them: without the type checks of the tests, which would speak first."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
