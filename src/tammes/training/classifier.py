@@ -86,23 +86,24 @@ def build_classifier(config: Config, facts: DataFacts) -> Classifier:
 
 
 @torch.no_grad()
-def calibrate(backbone: Backbone, dataset: DataSet, config: Config) -> None:
+def calibrate(backbone: Backbone, dataset: DataSet, config: Config, device: torch.device) -> None:
     """Let the network see normalised training images before its first step."""
     first = Batches(
         dataset,
         batch_size=min(CALIBRATION_SAMPLES, len(dataset.train)),
         training=False,
+        device=device,
         workers=config.workers,
     ).epoch(0)
     backbone.calibrate(next(iter(first)).images)
 
 
-def build_optimizer(config: Config, classifier: Classifier) -> torch.optim.Optimizer:
+def build_optimizer(config: Config, backbone: Backbone, head: PrototypeHead) -> torch.optim.Optimizer:
     """One group for the network, one for the prototypes; each remembers its peak learning rate."""
-    weights = [p for p in classifier.backbone.parameters() if p.requires_grad]
+    weights = [p for p in backbone.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [{"params": weights, "lr": config.lr, "weight_decay": config.weight_decay}]
     if config.trainable_prototypes:
-        groups += classifier.head.param_groups(config.prototype_lr, config.prototype_weight_decay)
+        groups += head.param_groups(config.prototype_lr, config.prototype_weight_decay)
     if config.optimizer == "sgd":
         optimizer = torch.optim.SGD(groups, momentum=config.momentum, nesterov=config.nesterov)
     else:

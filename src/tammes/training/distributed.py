@@ -43,6 +43,11 @@ class World:
         dist.broadcast(number, 0)
         return number.item()
 
+    def share(self, tensor: torch.Tensor) -> None:
+        """Overwrite `tensor` with the first process's."""
+        if self.size > 1:
+            dist.broadcast(tensor, 0)
+
     def gather(self, value: Any) -> list[Any]:
         """Every process's value, in the order of ranks."""
         if self.size == 1:
@@ -50,6 +55,15 @@ class World:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+    @contextmanager
+    def first_goes_first(self) -> Iterator[None]:
+        """The first process does what is within before the others do; what it downloads they find."""
+        if not self.first:
+            self.wait()
+        yield
+        if self.first:
+            self.wait()
 
     def wait(self) -> None:
         """Until all are here."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from torch import Tensor
 
 from tammes.data import Batch
 from tammes.geometry.sphere import safe_norm
+from tammes.heads import clip_grad_norm_
 from tammes.losses import MixedLabels, parse
 from tammes.training.classifier import Classifier, build_optimizer
 from tammes.training.config import Config
 from tammes.training.distributed import World
 from tammes.training.schedules import with_margins
+from tammes.training.shards import rows_here, rows_of_all, shard
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -23,35 +26,75 @@ class Engine:
     """A classifier in training.
 
     Under `torchrun` the backbone is in DDP, whose meaning for batch statistics is the usual one: each rank
-    normalises by its own part of the batch.
+    normalises by its own part of the batch. The classes are shared out by a sharded head, and `classifier`,
+    which has all of them, is brought up to date by `gather`.
     """
 
     def __init__(self, config: Config, classifier: Classifier, world: World) -> None:
         self.config, self.world = config, world
         self.classifier = classifier.to(world.device).train()
+        self.head = shard(classifier.head, world)
         self.objective = parse(config.objective)
         self.forward: Any = torch.compile(classifier.backbone) if config.compile else classifier.backbone
-        if world.size > 1:
-            self.forward = torch.nn.parallel.DistributedDataParallel(self.forward)
-        self.optimizer = build_optimizer(config, classifier)
-        self.scaler = torch.amp.GradScaler(world.device.type, enabled=config.autocast == "fp16")
+        self.optimizer = build_optimizer(config, classifier.backbone, self.head)
+        scaled, device = config.autocast == "fp16", world.device.type
+        if world.size == 1:
+            self.scaler = torch.amp.GradScaler(device, enabled=scaled)
+        else:
+            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
+            self.forward = torch.nn.parallel.DistributedDataParallel(self.forward)
+            self.scaler = ShardedGradScaler(device, enabled=scaled)  # all ranks skip a step, or none
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        parts = self.config.accumulate * self.world.size
+        if self.config.accumulate > 1 and self.world.size > 1 and self.config.batch_size % parts:
+            raise ValueError(
+                f"On {self.world.size} ranks batch_size must be a multiple of {parts} for "
+                f"accumulate={self.config.accumulate}, got {self.config.batch_size}."
+            )
+
+    @torch.no_grad()
+    def gather(self) -> Classifier:
+        """The classifier as it is now, the same on every rank; all must call it together."""
+        if self.world.size > 1:
+            self.classifier.head.weight.copy_(rows_of_all(self.head.weight.detach(), self.head))
+            for buffer in self.classifier.backbone.buffers():
+                self.world.share(buffer)
+        return self.classifier
+
+    @torch.no_grad()
     def load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Go back to the weights and the `state` of a checkpoint."""
+        """Go back to the weights and the `state` of a checkpoint, from however many ranks."""
         self.classifier.load_state_dict(weights)
+        if self.world.size > 1:
+            self.head.weight.copy_(rows_here(self.classifier.head.weight, self.head))
+        self._each_prototype_state(state["optimizer"], lambda whole: rows_here(whole, self.head))
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
 
     def state(self) -> dict[str, Any]:
-        """What, beside the weights, the next step depends on."""
-        return {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        """What, beside the weights, the next step depends on; all ranks must call it together."""
+        optimizer = self.optimizer.state_dict()
+        self._each_prototype_state(optimizer, lambda own: rows_of_all(own, self.head))
+        return {"optimizer": optimizer, "scaler": self.scaler.state_dict()}
+
+    def _each_prototype_state(self, stored: dict[str, Any], change: Callable[[Tensor], Tensor]) -> None:
+        """Replace, in an optimiser's `stored` state, what has a row for each prototype."""
+        if self.world.size == 1 or not self.config.trainable_prototypes:
+            return
+        (place,) = stored["param_groups"][-1]["params"]
+        own = stored["state"].get(place, {})
+        rows = {name: change(value) for name, value in own.items() if torch.is_tensor(value) and value.ndim}
+        stored["state"][place] = own | rows
 
     def begin_epoch(self, epoch: int) -> None:
         """The margins of this epoch."""
         share = epoch / self.config.margin_warmup if self.config.margin_warmup else 1.0
         objective = with_margins(self.objective, share)
-        if self.classifier.head.objective != objective:
-            self.classifier.head.objective = objective
+        if self.head.objective != objective:
+            self.head.objective = objective
 
     def set_rates(self, factor: float) -> float:
         """Every learning rate at `factor` of its peak; the network's."""
@@ -65,14 +108,13 @@ class Engine:
         loss = self._backward(batch, step)
         if self.config.clip is not None:
             self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.classifier.parameters(), self.config.clip)
+            clip_grad_norm_([*self.classifier.backbone.parameters(), self.head.weight], self.config.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()
         if self.config.unit_prototypes and self.config.trainable_prototypes:
             with torch.no_grad():
-                weight = self.classifier.head.weight
-                weight.div_(safe_norm(weight))
+                self.head.weight.div_(safe_norm(self.head.weight))
         return loss
 
     def _seed(self, step: int) -> None:
@@ -91,7 +133,7 @@ class Engine:
             share = 1 / parts if self.world.size > 1 else len(part) / len(images)
             with self._autocast():
                 embeddings = self.forward(part)
-            loss = share * self.classifier.head(embeddings, some)
+            loss = share * self.head(embeddings, some)
             self.scaler.scale(loss).backward()
             total += loss.detach()
         return total

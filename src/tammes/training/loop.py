@@ -31,7 +31,7 @@ def fit(engine: Engine, batches: Batches, test: Batches, watch: Watch) -> Evalua
             )
             loss = engine.step(batch, state.step)
             progress = watch.after_step(loss, rate)
-        evaluation = evaluate(engine.classifier, test, flip=config.test_flip, world=world)
+        evaluation = evaluate(engine.gather(), test, flip=config.test_flip, world=world)
         watch.after_epoch(evaluation)
     return evaluation
 
@@ -55,11 +55,12 @@ def train(
         sinks: called with every record, besides the folder's own log.
     """
     folder = RunFolder(Path(out))
-    going_on = folder.check(config, resume=resume)
-    if going_on and folder.result is not None:
-        return folder.result
     with world(config.device) as here, determinism(config.deterministic):
-        dataset = dataset or load_data(config)
+        going_on = folder.check(config, resume=resume)
+        if going_on and folder.result is not None:
+            return folder.result
+        with here.first_goes_first():
+            dataset = dataset or load_data(config)
         engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), here)
         if not going_on and here.first:
             folder.start(config, DataFacts.of(dataset))
@@ -69,7 +70,7 @@ def train(
         with listening() as stop:
             watch = Watch(engine, state, folder, epoch_steps=len(batches), sinks=sinks, stop=stop)
             evaluation = fit(engine, batches, test, watch)
-        evaluation = evaluation or evaluate(engine.classifier, test, flip=config.test_flip, world=here)
+        evaluation = evaluation or evaluate(engine.gather(), test, flip=config.test_flip, world=here)
         result = outcome(engine, dataset, state, evaluation)
         if here.first:
             folder.save_result(result, evaluation.arrays)
@@ -78,7 +79,7 @@ def train(
 
 def first_state(engine: Engine, dataset: DataSet) -> State:
     """The start of a run, with the network calibrated to its data."""
-    calibrate(engine.classifier.backbone, dataset, engine.config)
+    calibrate(engine.classifier.backbone, dataset, engine.config, engine.world.device)
     return State()
 
 

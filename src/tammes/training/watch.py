@@ -128,7 +128,8 @@ class Watch:
         state.epoch, state.batch, state.stale = state.epoch + 1, 0, state.stale + 1
         if evaluation.accuracy > state.best_accuracy:
             state.best_accuracy, state.best_epoch, state.stale = evaluation.accuracy, state.epoch, 0
-            self.folder.save_best(self.engine.classifier.state_dict())
+            if self.engine.world.first:
+                self.folder.save_best(self.engine.classifier.state_dict())
         self.save()
         self.noted, self.noted_step = time.monotonic(), state.step
         if self.engine.world.any(self.stop.asked)[0]:
@@ -154,7 +155,9 @@ class Watch:
         self.read_losses()
         name = f"checkpoint-{self.state.epoch:05d}-{self.state.step:09d}"
         state = self.engine.state() | {"run": dataclasses.asdict(self.state)}
-        self.folder.save(name, self.engine.classifier.state_dict(), state)
+        weights = self.engine.gather().state_dict()
+        if self.engine.world.first:
+            self.folder.save(name, weights, state)
         self.saved = time.monotonic()
 
     def _interrupt(self) -> None:
@@ -167,7 +170,7 @@ class Watch:
         now, state = time.monotonic(), self.state
         speed = (state.step - self.noted_step) * self.engine.config.batch_size / (now - self.noted)
         self.noted, self.noted_step = now, state.step
-        terms = self.engine.classifier.head.terms
+        terms = self.engine.head.terms
         self._emit(
             "step",
             progress=progress,

@@ -1,0 +1,111 @@
+"""Several processes are the same run as one: DDP for the network, a sharded head for the classes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tammes.training import Config, RunFolder, RunInterruptedError, train
+from tammes.training.sinks import read_log
+
+# Ten steps an epoch; nine samples and five classes do not divide by two; no batch statistics.
+NET = {"model": "timm/test_vit", "image_size": 32, "embedding": 6, "batch_size": 9, "log_every": 5}
+
+
+def words_of(stripes, out, **settings) -> list[str]:
+    flags = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return ["train", stripes, "--out", str(out), "--resume", *flags]
+
+
+def assert_close(one, two):
+    one, two = RunFolder(one), RunFolder(two)
+    for which in ("last", "best"):
+        mine, theirs = one.weights(which), two.weights(which)
+        for name in mine:
+            torch.testing.assert_close(theirs[name], mine[name], rtol=0, atol=1e-6)
+    assert one.result is not None
+    assert two.result is not None
+    assert two.result["metrics"] == pytest.approx(one.result["metrics"], abs=1e-5)
+    for mine, theirs in zip(read_log(one.log), read_log(two.log), strict=True):
+        assert theirs["loss"] == pytest.approx(mine["loss"], abs=1e-5)
+
+
+def test_two_processes_under_torchrun_end_where_one_does(stripes, tmp_path):
+    settings = NET | {"epochs": 1, "objective": "CosFace(s=8, m=0.1) + 0.5*R_sm + 10*R_w", "clip": 0.5}
+    train(Config(data=stripes, **settings), tmp_path / "one")
+    launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    command = [sys.executable, *launch, "-m", "tammes.cli", *words_of(stripes, tmp_path / "two", **settings)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("The run is in") == 1
+    assert_close(tmp_path / "one", tmp_path / "two")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def rank(place: int, size: int, port: int, words: list[str]) -> None:
+    """`tammes` as one of `size` processes."""
+    torch.set_num_threads(1)
+    environment = {"RANK": place, "LOCAL_RANK": place, "WORLD_SIZE": size, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in environment.items()}, MASTER_ADDR="127.0.0.1")
+    from tammes.cli import main
+
+    os._exit(main(words))
+
+
+class InterruptAt:
+    """A sink that presses Ctrl-C when the run has come to a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def __call__(self, record) -> None:
+        if record["step"] == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_run_may_change_the_number_of_processes_when_it_resumes(processes, stripes, tmp_path):
+    """One process, then three (the last has one class), then one again; momentum and its rows go along."""
+    settings = NET | {"epochs": 3, "lr": 0.05}
+    config = Config(data=stripes, **settings)
+    train(config, tmp_path / "whole")
+    with pytest.raises(RunInterruptedError):
+        train(config, tmp_path / "parts", sinks=[InterruptAt(5)])
+    port = free_port()
+    words = words_of(stripes, tmp_path / "parts", **settings)
+    workers = [processes.Process(target=rank_until, args=(r, 3, port, words)) for r in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [130, 130, 130]
+    checkpoint = RunFolder(tmp_path / "parts").checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.name.endswith("15")
+    train(config, tmp_path / "parts", resume=True)
+    assert_close(tmp_path / "whole", tmp_path / "parts")
+
+
+def rank_until(place: int, size: int, port: int, words: list[str]) -> None:
+    """`rank`, the last of which is asked to stop at its fifteenth step."""
+    from tammes.training.engine import Engine
+
+    step = Engine.step
+
+    def step_and_stop(self, batch, number):
+        if place == size - 1 and number == 12:
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, batch, number)
+
+    Engine.step = step_and_stop  # type: ignore[method-assign]
+    rank(place, size, port, words)
