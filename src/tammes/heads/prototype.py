@@ -96,8 +96,8 @@ class PrototypeHead(nn.Module):
         weight = torch.empty(last - first, in_features, device=device, dtype=dtype)
         self.weight = nn.Parameter(weight, requires_grad=trainable)
         self.sampler = None if sample_rate is None else ClassSampler(sample_rate, self.weight)
-        self._register_per_class("class_counts", class_counts)
-        self._register_per_class("class_weight", class_weight)
+        self._register_class_counts(class_counts)
+        self._register_class_weight(class_weight)
         self.reset_parameters(init)
         self.objective = objective
         self._advise()
@@ -107,12 +107,18 @@ class PrototypeHead(nn.Module):
         """First and last + 1 of the classes whose prototypes are rows of `weight` here."""
         return 0, self.num_classes
 
-    def _register_per_class(self, name: str, values: Any) -> None:
-        if values is not None:
-            zero = name == "class_weight"
-            values = check_per_class(name, values, self.num_classes, zero=zero)
-            values = values.to(self.weight.device, copy=True)
-        self.register_buffer(name, values)
+    def _register_class_counts(self, counts: Tensor | Sequence[float] | None) -> None:
+        if counts is not None:
+            counts = check_per_class("class_counts", counts, self.num_classes)
+            counts = counts.to(self.weight.device, copy=True)
+        self.register_buffer("class_counts", counts)
+
+    def _register_class_weight(self, weight: Tensor | Sequence[float] | None) -> None:
+        if weight is not None:
+            weight = check_per_class("class_weight", weight, self.num_classes, zero=True)
+            # Floating even if given as integers: loading fractions into an integer buffer would cut them.
+            weight = weight.to(self.weight.device, working_dtype(weight), copy=True)
+        self.register_buffer("class_weight", weight)
 
     def reset_parameters(self, init: Init = "random") -> None:
         """Prototypes anew: random unit vectors, or packed as far apart as they can be."""

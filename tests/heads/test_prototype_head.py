@@ -1,0 +1,306 @@
+"""`PrototypeHead`: what a user of PyTorch expects of a module that is the last layer and the loss."""
+
+import copy
+import io
+import math
+import pickle
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import tammes
+from tammes import MixedLabels, PrototypeHead, parse, sample_margins
+from tammes.losses import LDAM, ArcFace, CosFace, CrossEntropy, LMSoftmax, LSoftmax, NormFace, SphereFace
+
+COUNTS = [500, 100, 50, 20, 10, 5, 2]
+
+
+def test_the_head_is_its_functional_twin(head, embeddings, labels):
+    loss, twin = head(embeddings, labels), head.objective(embeddings, head.weight, labels)
+    torch.testing.assert_close(loss, twin)
+    leaves = (embeddings, head.weight)
+    for mine, other in zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(twin, leaves), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize("block_size", [None, 1, 3, 7, 100, "auto"])
+def test_block_sizes_change_nothing(objective, embeddings, labels, block_size):
+    head = PrototypeHead(5, 7, objective, block_size=block_size)
+    for some in (labels, MixedLabels(labels, labels.roll(1), 0.3), F.one_hot(labels, 7).float()):
+        torch.testing.assert_close(head(embeddings, some), objective(embeddings, head.weight, some))
+
+
+def test_options_reach_the_loss(objective, embeddings, labels):
+    class_weight, sample_weight = torch.rand(7), torch.rand(11)
+    head = PrototypeHead(5, 7, objective, class_weight=class_weight, ignore_index=3)
+    options = {"sample_weight": sample_weight, "reduction": "none"}
+    loss = head(embeddings, labels, **options)
+    twin = objective(embeddings, head.weight, labels, class_weight=class_weight, ignore_index=3, **options)
+    torch.testing.assert_close(loss, twin)
+    assert loss.shape == (11,)
+
+
+def test_terms_are_those_of_the_last_forward(head, embeddings, labels):
+    labels[4] = -100
+    assert head.terms == {}
+    head(embeddings, labels)
+    kept = labels != -100
+    with torch.no_grad():
+        z, y = embeddings[kept], labels[kept]
+        expected = {
+            "CosFace(s=8, m=0.2)": CosFace(scale=8, margin=0.2)(z, head.weight, y),
+            "R_sm": -sample_margins(z, head.weight, y).mean(),
+            "R_w": F.normalize(head.weight, dim=1).mean(0).square().sum(),
+            "accuracy": (head.predict(z) == y).float().mean(),
+            "margin": sample_margins(z, head.weight, y).mean(),
+        }
+    assert list(head.terms) == list(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(head.terms[name], value)
+        assert not head.terms[name].requires_grad
+
+
+def test_terms_are_weighted_by_sample_and_do_not_depend_on_the_reduction(head, embeddings, labels):
+    sample_weight = torch.rand(11)
+    head(embeddings, labels, sample_weight=sample_weight)
+    reduced = head.terms
+    head(embeddings, labels, sample_weight=sample_weight, reduction="none")
+    assert reduced == head.terms
+    margins = sample_margins(embeddings, head.weight, labels)
+    torch.testing.assert_close(
+        head.terms["margin"], (sample_weight * margins).sum().detach() / sample_weight.sum()
+    )
+
+
+def test_accuracy_gives_a_tie_to_the_lowest_class():
+    head = PrototypeHead(2, 3, NormFace(scale=4))
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
+    z = torch.tensor([[0.0, 1.0]])
+    for label, right in ((0, 0.0), (1, 1.0), (2, 0.0)):
+        head(z, torch.tensor([label]))
+        assert head.terms["accuracy"] == right
+    assert head.predict(z).tolist() == [1]
+    assert head.predict(z, top=3).tolist() == [[1, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("objective", "scale", "unit_rows", "unit_columns"),
+    [
+        (CosFace(scale=8, margin=0.2), 8, True, True),
+        (parse("0.5*R_sm + NormFace(s=6) + CosFace(s=9, m=0.1)"), 6, True, True),
+        (CrossEntropy(), 1, False, False),
+        (parse("R_w + Focal(gamma=2)"), 1, False, False),
+        (LSoftmax(), 1, False, False),
+        (CrossEntropy(normalize=True, scale=5), 5, True, True),
+        (SphereFace(scale=3, margin=2, normalize_features=False), 3, False, True),
+        (parse("R_sm"), 1, True, True),
+    ],
+    ids=str,
+)
+def test_logits_are_those_of_the_first_loss_without_margin(
+    objective, scale, unit_rows, unit_columns, embeddings
+):
+    head = PrototypeHead(5, 7, objective)
+    nn.init.normal_(head.weight)
+    z = F.normalize(embeddings, dim=1) if unit_rows else embeddings
+    w = F.normalize(head.weight, dim=1) if unit_columns else head.weight
+    truth = scale * z @ w.T
+    torch.testing.assert_close(head(embeddings), truth)
+    torch.testing.assert_close(head.logits(embeddings), truth)
+    torch.testing.assert_close(
+        head.cosines(embeddings), F.normalize(embeddings, dim=1) @ F.normalize(head.weight, dim=1).T
+    )
+    order = truth.argsort(dim=1, descending=True)
+    assert head.predict(embeddings).equal(order[:, 0])
+    assert head.predict(embeddings, top=3).equal(order[:, :3])
+    assert head.predict(embeddings, top=7).equal(order)
+
+
+def test_predicting_in_blocks_is_predicting_at_once(embeddings):
+    whole = PrototypeHead(5, 7, NormFace(scale=4))
+    for block_size in (1, 2, 3, 100):
+        parts = PrototypeHead(5, 7, NormFace(scale=4), block_size=block_size)
+        parts.load_state_dict(whole.state_dict())
+        assert parts.predict(embeddings, top=4).equal(whole.predict(embeddings, top=4))
+
+
+def test_logits_have_gradients_and_predictions_none(head, embeddings):
+    head(embeddings).sum().backward()
+    assert head.weight.grad is not None
+    assert not head.predict(embeddings).requires_grad
+
+
+def test_state_dict_has_stable_keys_and_round_trips(embeddings, labels):
+    objective = LDAM(scale=8) + ArcFace(scale=8, margin=[0.1 * j for j in range(7)])
+    head = PrototypeHead(5, 7, objective, class_counts=COUNTS, class_weight=torch.rand(7))
+    assert list(head.state_dict()) == ["weight", "class_counts", "class_weight"]
+    assert list(PrototypeHead(5, 7, NormFace(scale=8)).state_dict()) == ["weight"]
+    file = io.BytesIO()
+    torch.save(head.state_dict(), file)
+    file.seek(0)
+    other = PrototypeHead(5, 7, objective, class_counts=[7] * 7, class_weight=[1] * 7)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert other(embeddings, labels) == head(embeddings, labels)
+
+
+def test_loading_does_not_write_into_the_tensors_it_was_built_from():
+    counts, weight = torch.tensor(COUNTS), torch.ones(7)
+    head = PrototypeHead(5, 7, LDAM(scale=8), class_counts=counts, class_weight=weight)
+    state = {**head.state_dict(), "class_counts": counts + 1, "class_weight": weight + 1}
+    head.load_state_dict(state)
+    assert counts.tolist() == COUNTS
+    assert weight.tolist() == [1] * 7
+
+
+@pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda head: pickle.loads(pickle.dumps(head))])
+def test_copies_and_pickles_are_independent_and_equal(copy_of, embeddings, labels):
+    objective = CosFace(scale=8, margin=[0.1 * j for j in range(7)]) + LDAM(scale=4)
+    head = PrototypeHead(5, 7, objective, class_counts=COUNTS)
+    loss = head(embeddings, labels)
+    twin = copy_of(head)
+    assert twin.objective == objective
+    assert twin.terms == head.terms
+    assert twin(embeddings, labels) == loss
+    with torch.no_grad():
+        twin.weight.neg_()
+    twin.objective = NormFace(scale=4)
+    assert head(embeddings, labels) == loss
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_casting_keeps_the_margins_of_each_class(dtype, embeddings, labels):
+    margins = [0.1 * j + 0.001 for j in range(7)]
+    head = PrototypeHead(5, 7, CosFace(scale=8, margin=margins), dtype=torch.float64).to(dtype)
+    assert head.weight.dtype == dtype
+    z, w = embeddings.to(dtype), head.weight
+    truth = head.objective(z.double(), w.double(), labels)
+    loss = head(z, labels)
+    torch.testing.assert_close(loss, truth.to(loss.dtype))
+    loss.backward()
+    assert head.weight.grad.dtype == dtype
+
+
+def test_no_forward_changes_the_dtype_of_the_prototypes(objective, labels):
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        head = PrototypeHead(5, 7, objective, dtype=dtype)
+        for other in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            z = torch.randn(11, 5, dtype=other)
+            loss = head(z, labels)
+            loss.backward()
+            head(z), head.predict(z), head.class_margin()
+            assert head.weight.dtype == head.weight.grad.dtype == dtype
+            assert loss.dtype == (torch.float64 if torch.float64 in (dtype, other) else torch.float32)
+
+
+def test_autocast_leaves_the_loss_in_float32(objective, labels):
+    torch.manual_seed(0)
+    network, head = nn.Linear(6, 5), PrototypeHead(5, 7, objective)
+    images = torch.randn(11, 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        embeddings = network(images)
+        loss, logits = head(embeddings, labels), head(embeddings)
+    assert embeddings.dtype == torch.bfloat16
+    torch.testing.assert_close(loss, head(embeddings.float(), labels), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(logits, head(embeddings.float()), rtol=1e-6, atol=1e-6)
+    loss.backward()
+    assert network.weight.grad.isfinite().all()
+
+
+def test_fast_products_err_by_their_dtype_and_no_more(objective, embeddings, labels):
+    exact, fast = (PrototypeHead(5, 7, objective, fast_products=flag) for flag in (False, True))
+    fast.load_state_dict(exact.state_dict())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = fast(embeddings, labels)
+    loss.backward()
+    truth = exact(embeddings, labels)
+    assert loss.dtype == torch.float32
+    assert loss != truth
+    torch.testing.assert_close(loss, truth, rtol=0.02, atol=0.02)
+
+
+def test_meta_device_and_back(embeddings, labels):
+    head = PrototypeHead(5, 7, CosFace(scale=8, margin=[0.1] * 7), device="meta")
+    assert head.weight.is_meta
+    head = head.to_empty(device="cpu")
+    head.reset_parameters()
+    assert head(embeddings, labels).isfinite()
+
+
+def test_random_prototypes_are_unit_vectors_from_torchs_generator():
+    torch.manual_seed(3)
+    first = PrototypeHead(5, 7, NormFace(scale=8)).weight
+    torch.manual_seed(3)
+    second = PrototypeHead(5, 7, NormFace(scale=8)).weight
+    assert first.equal(second)
+    assert not first.equal(PrototypeHead(5, 7, NormFace(scale=8)).weight)
+    torch.testing.assert_close(first.norm(dim=1), torch.ones(7))
+
+
+def test_packed_prototypes_are_as_far_apart_as_they_can_be():
+    head = PrototypeHead(3, 4, NormFace(scale=8), init="packed", dtype=torch.float64)
+    assert torch.rad2deg(head.class_margin()).item() == pytest.approx(109.4712, abs=1e-3)
+    assert head.class_margin() == tammes.class_margin(head.weight.detach())
+
+
+def test_frozen_prototypes_stay(objective, embeddings, labels):
+    head = PrototypeHead(5, 7, objective, trainable=False)
+    before = head.weight.clone()
+    head(embeddings, labels).backward()
+    assert head.weight.grad is None
+    assert embeddings.grad.ne(0).any()
+    assert head.weight.equal(before)
+
+
+def test_param_groups_keep_weight_decay_from_the_prototypes(head):
+    network = nn.Linear(6, 5)
+    groups = [{"params": network.parameters()}, *head.param_groups(lr=0.3)]
+    optimizer = torch.optim.SGD(groups, lr=0.1, weight_decay=0.5)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.5, 0.0]
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.3]
+    assert head.check(optimizer)
+    assert torch.optim.SGD(head.param_groups(), lr=0.1).param_groups[0]["lr"] == 0.1
+    assert head.param_groups(weight_decay=0.2)[0]["weight_decay"] == 0.2
+
+
+def test_a_forgotten_head_is_noticed(head, objective):
+    optimizer = torch.optim.SGD(nn.Linear(6, 5).parameters(), lr=0.1)
+    with pytest.warns(UserWarning, match=r"does not hold the head's prototypes.*add_param_group") as caught:
+        assert not head.check(optimizer)
+    assert caught[0].filename == __file__
+    frozen = PrototypeHead(5, 7, objective, trainable=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not frozen.check(optimizer)
+        optimizer.add_param_group(head.param_groups(lr=0.1)[0])
+        assert head.check(optimizer)
+
+
+def test_the_objective_may_change_between_steps(head, embeddings, labels):
+    for margin in (0.0, [0.1 * j for j in range(7)], 0.3):
+        head.objective = CosFace(scale=8, margin=margin)
+        assert list(head.state_dict()) == ["weight"]
+        torch.testing.assert_close(
+            head(embeddings, labels), CosFace(scale=8, margin=margin)(embeddings, head.weight, labels)
+        )
+
+
+def test_training_drives_the_prototypes_to_the_simplex():
+    torch.manual_seed(0)
+    head, features = PrototypeHead(6, 7, LMSoftmax(scale=20)), nn.Parameter(torch.randn(7, 6))
+    optimizer = torch.optim.Adam([{"params": [features]}, *head.param_groups(lr=0.1)], lr=0.1)
+    start = torch.rad2deg(head.class_margin())
+    for _ in range(150):
+        optimizer.zero_grad()
+        head(features, torch.arange(7)).backward()
+        optimizer.step()
+    largest = math.degrees(math.acos(-1 / 6))
+    assert start < 0.6 * largest
+    assert torch.rad2deg(head.class_margin()) > 0.98 * largest
+
+
+def test_repr_shows_sizes_and_objective(head):
+    assert repr(head) == "PrototypeHead(5, 7, 'CosFace(s=8, m=0.2) + 0.5*R_sm + 10*R_w')"
