@@ -46,9 +46,8 @@ def suggest_scale(num_classes: int, *, margin: float = 0.0, confidence: float = 
     checks.at_least("num_classes", num_classes, 2)
     checks.within("confidence", confidence, 0.5, 1 - 1e-9)
     lead = num_classes / (num_classes - 1) - checks.within("margin", margin, 0.0, 0.9)
-    rivals = math.log(num_classes - 1)
-    least = rivals / lead
-    scale = (rivals + math.log(confidence / (1 - confidence))) / lead
+    least = _scale_reaching(0.5, lead, num_classes)
+    scale = _scale_reaching(confidence, lead, num_classes)
     largest = max(_vanishing_scale(num_classes, margin), scale)
     reason = (
         f"k = {num_classes}, m = {margin:g}: below s = {least:.3g} the true class cannot reach one half "
@@ -56,6 +55,12 @@ def suggest_scale(num_classes: int, *, margin: float = 0.0, confidence: float = 
         f"s = {largest:.3g} gradients vanish at half of the largest margin."
     )
     return ScaleAdvice(scale, least, largest, reason)
+
+
+def _scale_reaching(confidence: float, lead: float, num_classes: int) -> float:
+    """Where the softmax of a class that leads all others by `lead` is `confidence`; infinite without a lead."""
+    logit = math.log(num_classes - 1) + math.log(confidence / (1 - confidence))
+    return logit / lead if lead > 0 else math.inf
 
 
 def _vanishing_scale(num_classes: int, margin: float) -> float:
@@ -76,7 +81,7 @@ def warnings_for(objective: Objective, num_classes: int, gamma: float) -> list[s
 
 
 def _warning(term: Advised, num_classes: int, gamma: float) -> str | None:
-    better = f"s = {suggest_scale(num_classes).scale:.3g} (see tammes.suggest_scale)"
+    better = f"s = {_scale_reaching(0.99, gamma, num_classes):.3g} (see tammes.suggest_scale)"
     least = _loss_at(gamma, term, num_classes)
     if least > math.log(2):
         return (
