@@ -27,8 +27,8 @@ LEARNING_RATE = 0.1
 ANNEALING = 10_000
 """T_max of the paper's cosine: over 500,000 epochs the rate swings up and down, and ends at its largest."""
 
-GROWTH = tuple(4.0**power for power in range(2, 10))
-"""Scales of LM-Softmax `lse`, one after the other, each from where the last one ended."""
+GROWTH = (64.0, 1024.0, 16384.0, 262144.0)
+"""Scales of LM-Softmax `lse`, each from where the last one ended; a smaller first one misses k = 13."""
 
 OBJECTIVES: dict[str, Objective] = {
     "NormFace": NormFace(scale=SCALE),
