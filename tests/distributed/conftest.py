@@ -17,7 +17,15 @@ import pytest
 import torch
 
 TIMEOUT = 60.0
-PRELOADED = ["pytest", "torch", "tammes.heads", "torch.distributed.checkpoint", "torch.distributed.tensor"]
+PRELOADED = [
+    "pytest",
+    "safetensors.torch",
+    "torch._dynamo",
+    "tammes.heads",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp.sharded_grad_scaler",
+    "torch.distributed.tensor",
+]
 
 
 class RanksFailedError(AssertionError):

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tammes.geometry.sphere import normalize
 from tammes.geometry.tiles import blocks
-from tammes.types import PerSample, Prototypes
+from tammes.types import Embeddings, PerSample, Prototypes
 
 BATCH = 512
 """Rows that are chosen from one set of candidates."""
@@ -17,7 +18,7 @@ CANDIDATES = 8 * BATCH
 
 def unit_rows_away_from(
     others: Prototypes, count: int, *, seed: int, over_ranks: Callable[[Tensor], Tensor]
-) -> Prototypes:
+) -> Float[Tensor, "count d"]:
     """`count` unit vectors away from `others` and from each other, the same on all ranks.
 
     Of many random candidates the one that is farthest from all rows so far is taken, again and again.
@@ -43,7 +44,7 @@ def unit_rows_away_from(
     return chosen
 
 
-def _nearest(candidates: Prototypes, rows: Prototypes) -> PerSample:
+def _nearest(candidates: Embeddings, rows: Prototypes) -> PerSample:
     """The largest cosine of each candidate with any of the unit `rows`; -1 where there are none."""
     largest = candidates.new_full((len(candidates),), -1.0)
     for some in blocks(len(rows)):

@@ -1,0 +1,182 @@
+"""What the sharded head does beside the loss: classes, predictions, conventions, bytes."""
+
+import copy
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tammes import parse
+from tammes.geometry.margins import class_margin
+from tammes.heads import PrototypeHead, ShardedPrototypeHead
+
+D, SIZES = 5, [4, 0, 7]
+
+
+def local(rank, *tensors):
+    return [tensor.split(SIZES)[rank] for tensor in tensors]
+
+
+def batch(k):
+    torch.manual_seed(1)
+    return torch.randn(11, D, dtype=torch.float64), torch.randint(k, (11,))
+
+
+def prototypes(k):
+    """Some of which coincide, so that there are ties within and across ranks."""
+    torch.manual_seed(2)
+    weight = torch.randn(k, D, dtype=torch.float64)
+    if k > 2:
+        weight[k - 1], weight[k // 2] = weight[0], weight[1]
+    return weight
+
+
+def head_with(weight, text="CosFace(s=8, m=0.2)", **options):
+    head = ShardedPrototypeHead(D, len(weight), parse(text), dtype=weight.dtype, **options)
+    head.weight.data.copy_(weight[slice(*head.class_range)])
+    return head
+
+
+def alone(weight, text="CosFace(s=8, m=0.2)"):
+    head = PrototypeHead(D, len(weight), parse(text), dtype=weight.dtype, block_size=None)
+    head.weight.data.copy_(weight)
+    return head
+
+
+def answers(rank, k):
+    head = head_with(prototypes(k))
+    (z,) = local(rank, batch(k)[0])
+    spread = torch.randn(k, D, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    return {
+        "range": head.class_range,
+        "logits": head(z).detach(),
+        "cosines": head.cosines(z).detach(),
+        "first": head.predict(z),
+        "best": head.predict(z, top=2 if k == 2 else 5),
+        "margin of twins": head.class_margin(),
+        "margin": head_with(spread).class_margin(),
+        "spread": spread,
+    }
+
+
+@pytest.mark.parametrize("k", [2, 7, 13])
+def test_logits_predictions_and_margin_are_those_of_all_classes(k, ranks):
+    results = ranks(3, answers, k)
+    head, z = alone(prototypes(k)), batch(k)[0]
+    chunks = torch.arange(k).chunk(3)
+    for rank, result in enumerate(results):
+        own = chunks[rank].tolist() if rank < len(chunks) else []
+        assert list(range(*result["range"])) == own
+        torch.testing.assert_close(result["logits"], local(rank, head(z))[0].detach())
+        torch.testing.assert_close(result["cosines"], local(rank, head.cosines(z))[0].detach())
+        assert torch.equal(result["first"], local(rank, head.predict(z))[0])
+        assert torch.equal(result["best"], local(rank, head.predict(z, top=2 if k == 2 else 5))[0])
+        assert (result["margin of twins"] == 0) == (k > 2)
+        assert result["margin"] == class_margin(result["spread"])
+
+
+def conventions(rank):
+    """Gradients by three ways in which ranks may differ: upstream factors, own rows, logits."""
+    z_all, labels_all = batch(7)
+    z, labels = local(rank, z_all, labels_all)
+    found = {}
+    for name in ("factors", "rows", "logits"):
+        head, own = head_with(prototypes(7)), z.clone().requires_grad_()
+        if name == "factors":
+            ((rank + 1) * head(own, labels)).backward()
+        elif name == "rows":
+            (head(own, labels, reduction="none") * local(rank, rows_weight())[0]).sum().backward()
+        else:
+            (head.logits(own) * local(rank, logits_weight())[0]).sum().backward()
+        found[name] = own.grad, head.weight.grad
+    return found
+
+
+def rows_weight():
+    return torch.linspace(0.5, 3, 11, dtype=torch.float64)
+
+
+def logits_weight():
+    return torch.linspace(-1, 2, 77, dtype=torch.float64).view(11, 7)
+
+
+def test_what_is_minimised_is_the_mean_over_ranks_of_what_each_rank_differentiates(ranks):
+    results = ranks(3, conventions)
+    for name in ("factors", "rows", "logits"):
+        head, (z, labels) = alone(prototypes(7)), batch(7)
+        z = z.requires_grad_()
+        if name == "factors":
+            minimised = (1 + 2 + 3) / 3 * head(z, labels)
+        elif name == "rows":
+            minimised = (head(z, labels, reduction="none") * rows_weight()).sum() / 3
+        else:
+            minimised = (head.logits(z) * logits_weight()).sum() / 3
+        minimised.backward()
+        torch.testing.assert_close(torch.cat([r[name][0] for r in results]), 3 * z.grad)
+        torch.testing.assert_close(torch.cat([r[name][1] for r in results]), head.weight.grad)
+
+
+def mixed_company(rank):
+    """One rank's embeddings are in half precision, another's need no gradient, as with a frozen part."""
+    z_all, labels_all = batch(7)
+    z, labels = local(rank, z_all.bfloat16().double(), labels_all)
+    z = z.bfloat16() if rank == 0 else z.float()
+    z = z.requires_grad_(rank != 2)
+    head = copy.deepcopy(head_with(prototypes(7).float()))
+    head(z, labels).backward()
+    return head.weight.grad.double(), None if z.grad is None else z.grad.double()
+
+
+def test_ranks_may_bring_different_dtypes_and_embeddings_without_gradient(ranks):
+    results = ranks(3, mixed_company)
+    head, (z, labels) = alone(prototypes(7).float().double()), batch(7)
+    z = z.bfloat16().double().requires_grad_()
+    head(z, labels).backward()
+    torch.testing.assert_close(
+        torch.cat([weight for weight, _ in results]), head.weight.grad, rtol=1e-5, atol=1e-7
+    )
+    torch.testing.assert_close(results[0][1], 3 * z.grad[:4], rtol=1e-2, atol=1e-4)
+    assert results[2][1] is None
+
+
+def first_rows(rank, seeds):
+    torch.manual_seed(seeds[rank])
+    return ShardedPrototypeHead(D, 2500, parse("CosFace(s=16, m=0.2)")).weight.detach()
+
+
+def test_random_prototypes_follow_the_seed_and_not_the_number_of_ranks(ranks):
+    two, three = (torch.cat(ranks(world, first_rows, [7] * world)) for world in (2, 3))
+    assert torch.equal(two, three)
+    assert len(two.unique(dim=0)) == 2500
+    other = torch.cat(ranks(2, first_rows, [8, 9]))
+    assert len(torch.cat([two, other]).unique(dim=0)) == 5000
+
+
+def bytes_of_a_step(rank, ks):
+    """Bytes that this rank hands to collectives in a step, by number of classes."""
+    sent = [0]
+
+    def counting(function, tensors):
+        def counted(*arguments, **options):
+            sent[0] += sum(arguments[place].nbytes for place in tensors)
+            return function(*arguments, **options)
+
+        return counted
+
+    for name, tensors in {"all_gather_into_tensor": [1], "all_reduce": [0], "all_to_all_single": [1]}.items():
+        setattr(dist, name, counting(getattr(dist, name), tensors))
+    found = []
+    for k in ks:
+        head = ShardedPrototypeHead(D, k, parse("CosFace(s=32, m=0.2) + 0.5*R_sm + 100*R_w + CE"))
+        z, labels = (x.split([5, 6])[rank] for x in batch(k))
+        head(z.float().requires_grad_(), labels).backward()
+        sent[0] = 0
+        head(z.float().requires_grad_(), labels).backward()
+        found.append(sent[0])
+    return found
+
+
+def test_what_is_sent_in_a_step_does_not_grow_with_the_number_of_classes(ranks):
+    for sent in ranks(2, bytes_of_a_step, [4, 70, 70_000]):
+        assert len(set(sent)) == 1
+        assert sent[0] > 0
