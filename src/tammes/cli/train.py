@@ -47,10 +47,13 @@ class Train(Config):
         path = _stored_config(words)
         if path is None:
             return flags(cls, "train", words)
-        stored = cls(**_settings(read_config(path)))
-        for name in unsettled(stored):
-            object.__setattr__(stored, name, None)  # so that it follows from what the flags change
-        return flags(cls, "train", words, stored)
+        config = read_config(path)
+        settings = _settings(config)
+        settings.update(dict.fromkeys(unsettled(config)))  # so that these follow from what the flags change
+        return flags(cls, "train", words, cls(**settings))
+
+    def __post_init__(self) -> None:
+        """Nothing: `run` makes the config, whose complaints are then one line."""
 
     def run(self) -> int:
         from tammes.cli.tables import print_result

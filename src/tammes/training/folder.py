@@ -33,18 +33,22 @@ class RunFolder:
 
     @property
     def config(self) -> Config:
-        if not (self.path / "config.json").is_file():
-            raise FileNotFoundError(f"{self.path} holds no run: there is no config.json in it.")
+        self._check_there()
         return read_config(self.path / "config.json")
 
     @property
     def facts(self) -> DataFacts:
+        self._check_there()
         return DataFacts.from_json(self._json("data.json"))
 
     @property
     def result(self) -> dict[str, Any] | None:
         """The record of a run that is over."""
         return self._json("result.json") if (self.path / "result.json").is_file() else None
+
+    def _check_there(self) -> None:
+        if not (self.path / "config.json").is_file():
+            raise FileNotFoundError(f"{self.path} holds no run: there is no config.json in it.")
 
     @property
     def log(self) -> Path:

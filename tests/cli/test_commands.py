@@ -1,0 +1,234 @@
+"""Every command through `main`, on a run trained by it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tammes.cli import main
+from tammes.training import RunFolder
+from tammes.training.storage import read_tensors
+
+
+def said(capsys, *words: str):
+    """What a command prints as JSON."""
+    assert main([*words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_train_prints_where_the_run_is_and_how_good(run, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        words = ["train", str(photos), "--model", "cnn4", "--epochs", "1"]
+        assert main(words) == 0
+        captured = capsys.readouterr()
+        assert f"The run is in runs/photos-{number}." in captured.out
+        assert "m_cls" in captured.out
+        assert "epoch 1" in captured.err
+
+
+def test_a_stored_config_with_flags_over_it(run, tmp_path, capsys):
+    config = str(run / "config.json")
+    same = said(capsys, "train", "--config", config, "--out", str(tmp_path / "same"), "--json")
+    stored = RunFolder(run).result
+    assert stored is not None
+    assert same["metrics"] == stored["metrics"]
+    words = ["--config", config, "--out", str(tmp_path / "other"), "--json"]
+    other = said(capsys, "train", *words, "--seed", "5", "--objective", "CE")
+    assert (other["seed"], other["config"]["objective"], other["config"]["epochs"]) == (5, "CE", 6)
+    assert other["config"]["unit_prototypes"] is False  # it follows from the objective
+
+
+def test_resume_needs_no_other_flags_and_refuses_contrary_ones(run, photos, capsys):
+    again = said(capsys, "train", "--resume", "--out", str(run), "--json")
+    assert again == RunFolder(run).result
+    assert main(["train", str(photos), "--resume", "--out", str(run), "--lr", "0.7"]) == 1
+    assert "lr=0.1, not 0.7" in capsys.readouterr().err
+    assert main(["train", str(photos), "--out", str(run)]) == 1
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_a_config_from_a_newer_version_is_refused(run, tmp_path, capsys):
+    stored = json.loads((run / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(stored | {"format": 99, "tammes": "9.0"}))
+    assert main(["train", "--config", str(tmp_path / "config.json")]) == 1
+    assert "was written by tammes 9.0" in capsys.readouterr().err
+
+
+def test_ctrl_c_on_the_real_command_leaves_a_checkpoint_and_says_how_to_go_on(photos, tmp_path):
+    words = ["train", str(photos), "--model", "cnn4", "--epochs", "5000", "--log-every", "1", "--out", "run"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tammes.cli", *words],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    log = tmp_path / "run" / "log.jsonl"
+    deadline = time.monotonic() + 120
+    while not log.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1].endswith("Go on: tammes train --resume --out run")
+    assert "Traceback" not in errors
+    assert RunFolder(tmp_path / "run").checkpoint() is not None
+
+
+def test_evaluate_repeats_the_numbers_of_the_run(run, capsys):
+    stored = RunFolder(run).result
+    assert stored is not None
+    found = said(capsys, "evaluate", str(run), "--json")
+    classes = found.pop("classes")
+    assert found == stored["metrics"]
+    assert [row["class"] for row in classes] == ["blue", "green", "red"]
+    arrays = np.load(run / "margins.npz")
+    assert [row["gamma"] for row in classes] == pytest.approx(arrays["class_gamma"].tolist())
+    assert main(["evaluate", str(run), "--worst", "2"]) == 0
+    assert "worst classes" in capsys.readouterr().out
+
+
+def test_evaluate_takes_other_data_by_the_names_of_its_classes(run, tmp_path, capsys):
+    """Two of the three classes, so that label 1 here is label 2 there."""
+    for name, kind in (("blue", 2), ("red", 0)):
+        for i in range(10):
+            folder = tmp_path / "other" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = np.zeros((12, 14, 3), np.uint8)
+            pixels[..., kind] = 200 + i
+            Image.fromarray(pixels).save(folder / f"{i}.png")
+    found = said(capsys, "evaluate", str(run), str(tmp_path / "other"), "--json")
+    assert found["accuracy"] == 1.0
+    assert found["classes"][1]["accuracy"] is None  # there is no green one
+    (tmp_path / "other" / "red").rename(tmp_path / "other" / "crimson")
+    assert main(["evaluate", str(run), str(tmp_path / "other")]) == 1
+    assert "not trained on: 'crimson'" in capsys.readouterr().err
+
+
+def test_evaluate_weights_best_are_the_best(run, capsys):
+    stored = RunFolder(run).result
+    assert stored is not None
+    best = said(capsys, "evaluate", str(run), "--weights", "best", "--json")
+    assert best["accuracy"] == stored["best"]["accuracy"]
+
+
+def test_predict_names_the_classes_of_files_and_folders(run, photos, capsys):
+    files = [str(photos / name / "3.png") for name in ("red", "blue")]
+    assert main(["predict", str(run), *files]) == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [path for path, _ in lines] == files
+    assert [answer.split()[0] for _, answer in lines] == ["red", "blue"]
+    assert main(["predict", str(run), str(photos / "green"), "--top", "3", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 15
+    for row in rows:
+        assert row["classes"][0]["class"] == "green"
+        assert sum(c["probability"] for c in row["classes"]) == pytest.approx(1.0)
+
+
+def test_predict_goes_on_after_an_image_it_cannot_read(run, photos, tmp_path, capsys):
+    (tmp_path / "broken.png").write_bytes((photos / "red" / "1.png").read_bytes()[:60])
+    grey = tmp_path / "grey.png"
+    Image.fromarray(np.full((30, 20), 40000, np.uint16)).save(grey)
+    names = ("broken.png", "grey.png", "missing.png")
+    files = [*(str(tmp_path / name) for name in names), str(photos / "red" / "2.png")]
+    assert main(["predict", str(run), *files]) == 1
+    captured = capsys.readouterr()
+    assert [line.split("\t")[0] for line in captured.out.splitlines()] == [files[1], files[3]]
+    assert [f"cannot read {name}" in captured.err for name in files] == [True, False, True, False]
+
+
+def test_predict_refuses_more_classes_than_there_are_and_no_images(run, tmp_path, capsys):
+    assert main(["predict", str(run), "x.png", "--top", "4"]) == 1
+    assert "at most the 3 classes" in capsys.readouterr().err
+    assert main(["predict", str(run), str(tmp_path)]) == 1
+    assert "There is no image in" in capsys.readouterr().err
+
+
+def test_export_to_onnx_computes_what_the_run_does(run, photos, tmp_path, capsys):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    target = tmp_path / "model.onnx"
+    assert main(["export", str(run), "--format", "onnx", "--to", str(target)]) == 0
+    session = onnxruntime.InferenceSession(target)
+    classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
+    pictures = [np.asarray(Image.open(photos / c / f"{i}.png")) for c in ("red", "green") for i in range(3)]
+    pixels = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2) / 255
+    folder = RunFolder(run)
+    classifier, facts = folder.classifier(), folder.facts
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (facts.mean, facts.std))
+    with torch.no_grad():
+        embeddings = classifier.backbone((pixels - mean) / std)
+        logits = classifier.head(embeddings)
+    for n in (1, 5):  # any number of images
+        found = session.run(["logits", "embeddings"], {"images": pixels[:n].numpy()})
+        np.testing.assert_allclose(found[0], logits[:n], atol=1e-4)
+        np.testing.assert_allclose(found[1], embeddings[:n], atol=1e-4)
+    assert [classes[i] for i in found[0].argmax(1)] == ["red"] * 3 + ["green"] * 2
+
+
+def test_export_to_safetensors_holds_the_weights_and_what_they_mean(run, tmp_path, capsys):
+    from safetensors import safe_open
+
+    assert main(["export", str(run), "--format", "safetensors"]) == 0
+    path = capsys.readouterr().out.strip()
+    assert path == str(run / "model.safetensors")
+    weights = RunFolder(run).weights()
+    stored = read_tensors(run / "model.safetensors")
+    assert all(torch.equal(stored[name], weights[name]) for name in weights)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    assert json.loads(metadata["classes"]) == ["blue", "green", "red"]
+    assert json.loads(metadata["config"])["model"] == "cnn4"
+
+
+def test_compare_puts_runs_side_by_side(run, photos, tmp_path, capsys):
+    other = tmp_path / "other"
+    words = ["train", str(photos), "--model", "cnn4", "--epochs", "1", "--objective", "CE"]
+    assert main([*words, "--out", str(other)]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(run), str(other)]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert "acc %" in table[0]
+    assert "NormFace(s=10) + 0.5*R_sm" in table[1]
+    assert "CE" in table[2]
+    rows = said(capsys, "compare", str(run), str(other), "--json")
+    assert [row["run"] for row in rows] == [str(run), str(other)]
+    (other / "result.json").unlink()
+    assert main(["compare", str(run), str(other)]) == 1
+    assert "has no result yet" in capsys.readouterr().err
+
+
+def test_the_demo_compares_four_objectives_on_digits(tmp_path, capsys):
+    rows = said(capsys, "demo", "--epochs", "1", "--out", str(tmp_path / "demo"), "--json")
+    assert [row["config"]["objective"] for row in rows] == [
+        "CE",
+        "NormFace(s=10)",
+        "NormFace(s=10) + 0.5*R_sm",
+        "LMSoftmax(s=10)",
+    ]
+    for row in rows:
+        assert row["metrics"]["accuracy"] > 0.2  # one epoch; guessing gives 0.1
+        assert row["metrics"]["class_margin_maximum_deg"] == pytest.approx(96.379, abs=1e-3)
+    assert (tmp_path / "demo" / "4" / "result.json").is_file()
+
+
+def test_training_goes_on_after_broken_images_up_to_the_limit(photos, tmp_path, capsys):
+    shutil.copytree(photos, tmp_path / "photos")
+    for i in range(3):
+        (tmp_path / "photos" / "red" / f"broken{i}.jpg").write_bytes(b"not an image")
+    words = ["train", str(tmp_path / "photos"), "--model", "cnn4", "--epochs", "1"]
+    words += ["--out", str(tmp_path / "run")]
+    assert main([*words, "--max-unreadable", "2"]) == 1
+    assert "max_unreadable=2" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert main(words) == 0
