@@ -58,7 +58,7 @@ def suggest_scale(num_classes: int, *, margin: float = 0.0, confidence: float = 
 
 
 def _scale_reaching(confidence: float, lead: float, num_classes: int) -> float:
-    """Where the softmax of a class that leads all others by `lead` is `confidence`; infinite without a lead."""
+    """Where a class that leads all others by `lead` has softmax `confidence`; infinite without a lead."""
     logit = math.log(num_classes - 1) + math.log(confidence / (1 - confidence))
     return logit / lead if lead > 0 else math.inf
 
