@@ -61,7 +61,7 @@ class SampleMargin(SampleTerm):
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroCentroid(PrototypeTerm):
-    r"""Squared norm of the prototypes' mean: :math:`R_w = \|\tfrac{1}{k} \sum_j w_j\|^2` (paper, eq. 3.8).
+    r"""Squared norm of the prototypes' mean: :math:`R_w = \|\tfrac{1}{k} \sum_j w_j\|^2` (paper, eq. 3.7).
 
     Of the normalised prototypes: on raw ones a scale-invariant loss meets it by shrinking them all
     (erratum 11); `normalize=False` does that. The paper's tables print lambda and use 100 lambda.
