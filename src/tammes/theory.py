@@ -22,10 +22,10 @@ from tammes.losses.lm_softmax import LMSoftmax
 from tammes.losses.objective import Objective, PerClassValue, Term, combine, plan_of
 from tammes.losses.regularisers import HypersphericalEnergy, SampleMargin, ZeroCentroid
 from tammes.losses.scores import Space
-from tammes.losses.statistics import Plan, Rivals, Statistics
-from tammes.types import Prototypes
+from tammes.losses.statistics import Plan, Rivals, Statistics, dense
+from tammes.types import PerClass, Prototypes, Scalar
 
-Counts = Sequence[float]
+Counts = Sequence[int] | Sequence[float]
 """How many samples each class has."""
 
 
@@ -81,7 +81,7 @@ def normface_bound(k: int, *, scale: float) -> float:
     SphereFace's too (Proposition 3.3), and that of CE while :math:`|w_j| |z_i| \le s`: as norms grow it
     falls to 0, the infimum of Theorem 3.1 that nothing attains.
 
-    >>> round(normface_bound(10, scale=5), 4)
+    >>> round(normface_bound(10, scale=5.0), 4)
     0.0342
     """
     return gm_softmax_bound(k, scale=scale)
@@ -108,7 +108,7 @@ def lm_softmax_bound(k: int, *, scale: float) -> float:
     The limit of `gm_softmax_bound` / s as beta2 tends to -inf. `reduction="lse"` over n samples adds
     log(n) / s.
 
-    >>> round(lm_softmax_bound(3, scale=10), 4)
+    >>> round(lm_softmax_bound(3, scale=10.0), 4)
     -1.4307
     """
     checks.at_least("k", k, 2)
@@ -146,21 +146,22 @@ def value_at_simplex(objective: Objective, k: int, *, counts: Counts | None = No
     simplex). `counts` weigh the classes, one sample each by default, and are LDAM's class counts.
 
     >>> from tammes.losses import NormFace, ZeroCentroid
-    >>> round(value_at_simplex(NormFace(scale=5) + 100 * ZeroCentroid(), 10), 4)
+    >>> round(value_at_simplex(NormFace(scale=5.0) + 100.0 * ZeroCentroid(), 10), 4)
     0.0342
     """
     checks.at_least("k", k, 2)
     _check_reduced(objective)
-    weights = None if counts is None else _counts(counts, k)
-    ones = torch.ones(k, dtype=torch.float64)
-    value, _ = evaluate(
-        objective,
-        _simplex_statistics(k, plan_of(objective)),
-        [ones],
-        Weighting(None, weights, ones > 0),
-        class_value_tensors(objective, k, weights, ones),
-    )
-    return value.item()
+    weights = torch.ones(k, dtype=torch.float64) if counts is None else _counts(counts, k)
+    return _evaluate(objective, _simplex_statistics(k, plan_of(objective)), weights).item()
+
+
+def _evaluate(objective: Objective, statistics: Statistics, weights: PerClass) -> Scalar:
+    """The value for one sample of each class, weighted; the weights are LDAM's counts too."""
+    ones = torch.ones_like(weights)
+    weighting = Weighting(class_weight=None, sample_weight=weights, kept=ones > 0)
+    class_values = class_value_tensors(objective, len(weights), weights, weights)
+    value, _ = evaluate(objective, statistics, [ones], weighting, class_values)
+    return value
 
 
 def _simplex_statistics(k: int, plan: Plan) -> Statistics:
@@ -207,7 +208,9 @@ SHARPNESS = (16.0, 64.0, 256.0, 1024.0, 4096.0)
 """How sharp the kinks of an objective are as it is descended, from one stage to the next."""
 
 
-def free_features(objective: Objective, counts: Counts, d: int, *, seed: int = 0) -> FreeFeatures:
+def free_features(
+    objective: Objective, counts: Counts, d: int, *, seed: int = 0, start: FreeFeatures | None = None
+) -> FreeFeatures:
     r"""Prototypes and one feature per class that minimise `objective`, classes weighted by `counts`.
 
     What a network that can place its features anywhere would come to: all samples of a class share one
@@ -221,13 +224,14 @@ def free_features(objective: Objective, counts: Counts, d: int, *, seed: int = 0
     is replaced by LM-Softmax of scale t, at most log(k-1) / t above it, and features are kept an angle
     1 / t from their prototypes. That leaves some hundredths of a degree in the class margin.
 
-    k > d + 1 has local optima, as the Tammes problem has; the best of eight starts is returned.
+    k > d + 1 has local optima, as the Tammes problem has; the best of eight starts is returned. With
+    `start`, an earlier result for the same k and d, descent goes on from there instead.
     Every term must read cosines: raw norms have no optimum but infinity (Theorem 3.1) or zero
     (erratum 11). A warning says when the gradient has not vanished, as with a stiff sum such as
     CosFace(s=64, m=0.35) + 100*R_w, whose terms are 1e-20 and 1.
 
     >>> from tammes.losses import NormFace
-    >>> found = free_features(NormFace(scale=5), counts=[5000] * 5 + [500] * 5, d=64)
+    >>> found = free_features(NormFace(scale=5.0), counts=[5000] * 5 + [500] * 5, d=64)
     >>> round(math.degrees(found.class_margin), 2)
     77.81
     """
@@ -239,7 +243,8 @@ def free_features(objective: Objective, counts: Counts, d: int, *, seed: int = 0
     began = time.perf_counter()
     # Features need the span of the prototypes and one direction out of it: no loss sees more.
     width = min(d, k + 1)
-    end = _descend(_stages(objective), _starts(k, width, d, seed), weights)
+    starts = _starts(k, width, d, seed) if start is None else [torch.cat([start.points, start.features])]
+    end = _descend(_stages(objective), [points[:, :width] for points in starts], weights)
     if not end.gradient <= _CONVERGED:
         warnings.warn(f"{objective} has not converged: its gradient is {end.gradient:.1g}.", stacklevel=2)
     points = torch.nn.functional.pad(end.points, (0, d - width))
@@ -366,4 +371,5 @@ def _value(objective: Objective, points: Tensor, weights: Tensor, lift: float = 
     if lift:
         prototypes = torch.nn.functional.pad(prototypes, (0, 1))
         features = torch.nn.functional.pad(normalize(features), (0, 1), value=lift)
-    return objective(features, prototypes, torch.arange(k), sample_weight=weights, class_counts=weights)
+    targets = torch.arange(k)[:, None]
+    return _evaluate(objective, dense(features, prototypes, targets, plan_of(objective)), weights)

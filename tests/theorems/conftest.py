@@ -1,14 +1,23 @@
 """Points to try the theorems on, and the class counts of the paper's imbalanced CIFAR-10."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import jaxtyping
 import pytest
 import torch
 from torch import Tensor
-
-from tammes.geometry.sphere import normalize
+from torch.nn.functional import normalize
 
 Points = Callable[..., Tensor]
+
+
+@pytest.fixture(autouse=True)
+def unchecked() -> Iterator[None]:
+    """Shapes are checked in the tests of the parts; here they would double the time of long descents."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def descend_angle(loss: Objective, start: float) -> float:
 
 
 def test_plain_arcface_pulls_a_feature_past_pi_minus_m_to_the_antipode():
-    """ "linear" brings it home; CombinedMargin's cosine, level at pi, brings it to pi - m (erratum 10)."""
+    """The linear way brings it home, CombinedMargin's (level at pi) to pi - m (erratum 10)."""
     start = math.pi - 0.4
     assert descend_angle(ArcFace(scale=4.0, margin=0.5, beyond_pi="plain"), start) > math.pi - 0.1
     assert descend_angle(ArcFace(scale=4.0, margin=0.5, beyond_pi="linear"), start) < 0.1

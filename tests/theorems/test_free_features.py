@@ -88,6 +88,16 @@ def test_toy_cosine_annealing_ends_at_the_largest_rate():
     assert 500_000 // 10_000 == 500 // 10
 
 
+def test_normface_of_a_large_scale_tends_to_what_lse_asks_for(long_tailed):
+    """Its mean is then of exp(s l), as the log-sum-exp's; descent must follow values of 1e-30 to see it."""
+    normface, lse = (
+        free_features(loss, long_tailed, 16)
+        for loss in (NormFace(scale=64.0), LMSoftmax(scale=64.0, reduction="lse"))
+    )
+    assert normface.loss < 1e-25
+    assert degrees(normface) == pytest.approx(degrees(lse), abs=1e-3)
+
+
 def test_r_w_on_raw_prototypes_is_met_by_shrinking_them(units):
     """A scale-invariant loss does not notice (erratum 11)."""
     w, z, y = units(5, 7, 0), units(5, 7, 1), torch.arange(5)
@@ -100,7 +110,7 @@ def test_r_w_on_raw_prototypes_is_met_by_shrinking_them(units):
 def test_r_w_widens_the_class_margin_of_a_long_tail_and_ldam_does_so_less(long_tailed):
     plain, ldam, heavy = (
         degrees(free_features(objective, long_tailed, 16))
-        for objective in (NormFace(scale=5.0), LDAM(scale=5.0), NormFace(scale=5.0) + 100 * ZeroCentroid())
+        for objective in (NormFace(scale=5.0), LDAM(scale=5.0), NormFace(scale=5.0) + 100.0 * ZeroCentroid())
     )
     assert plain + 5 < ldam < heavy - 5
     assert heavy == pytest.approx(96.35, abs=0.03)
@@ -111,7 +121,7 @@ def test_r_w_widens_the_class_margin_of_a_long_tail_and_ldam_does_so_less(long_t
     [
         NormFace(scale=5.0) + 0.5 * SampleMargin(),
         ArcFace(scale=5.0, margin=0.3),
-        LMSoftmax(scale=20.0, reduction="lse") + 10 * ZeroCentroid(),
+        LMSoftmax(scale=20.0, reduction="lse") + 10.0 * ZeroCentroid(),
     ],
     ids=str,
 )

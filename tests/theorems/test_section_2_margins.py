@@ -30,7 +30,7 @@ def cosines(points: Tensor) -> Tensor:
 @pytest.mark.parametrize(("k", "d"), SIZES)
 def test_lemma_2_1_no_points_have_less_riesz_energy_than_the_simplex(k, d, power, trials):
     least = riesz_energy(simplex(k, d), power)
-    for points, _ in trials(60, simplex(k, d)):
+    for points, _ in trials(40, simplex(k, d)):
         assert riesz_energy(points, power) >= least * (1 - 1e-12)
 
 
@@ -44,7 +44,7 @@ def test_lemma_2_1_descent_of_the_energy_reaches_the_simplex(k, d, power):
 def test_lemma_2_1_no_points_have_a_larger_class_margin_than_the_simplex(k, d, trials):
     largest = math.acos(-1 / (k - 1))
     assert class_margin(simplex(k, d)).item() == pytest.approx(largest)
-    for points, _ in trials(100, simplex(k, d)):
+    for points, _ in trials(40, simplex(k, d)):
         assert class_margin(points) <= largest + 1e-9
 
 
@@ -86,7 +86,7 @@ def test_theorem_2_2_tammes_points_with_features_on_them_have_gamma_min_1_minus_
 def test_theorem_2_2_no_points_and_features_have_a_larger_gamma_min(name, trials):
     best = TAMMES[name]
     largest = gamma_min_ceiling(*best.shape)
-    for w, _ in trials(60, best):
+    for w, _ in trials(40, best):
         assert one_vs_rest_margins(w).margin.min() <= largest + 1e-9
 
 
@@ -141,5 +141,5 @@ def test_proposition_2_3_the_simplex_attains_the_largest_margins(k, d):
 
 @pytest.mark.parametrize(("k", "d"), SIZES)
 def test_proposition_2_3_nothing_beats_gamma_min_of_the_simplex(k, d, trials):
-    for w, z in trials(100, simplex(k, d)):
+    for w, z in trials(40, simplex(k, d)):
         assert gamma_min(z, w, torch.arange(k)) <= k / (k - 1) + 1e-12

@@ -63,7 +63,7 @@ def test_theorem_3_2_the_simplex_attains_the_bound_and_nothing_beats_it(k, d, pa
         loss = GMSoftmax(scale=scale, **parameters)
         bound = gm_softmax_bound(k, scale=scale, **parameters)
         assert at(loss, simplex(k, d), simplex(k, d)) == pytest.approx(bound)
-        for w, z in trials(60, simplex(k, d)):
+        for w, z in trials(40, simplex(k, d)):
             assert at(loss, w, z) >= bound - 1e-12
 
 
@@ -93,7 +93,7 @@ def test_theorem_3_2_needs_alpha1_at_the_threshold_and_no_more(k, units, trials)
         loss = GMSoftmax(scale=scale, alpha1=threshold, alpha2=threshold)
         best = value_at_simplex(loss, k)
         assert at(loss, collapsed, -collapsed) == pytest.approx(best)
-        for w, z in trials(60, simplex(k, k)):
+        for w, z in trials(40, simplex(k, k)):
             assert at(loss, w, z) >= best - 1e-12
 
 
@@ -125,7 +125,7 @@ UNIFIED: dict[Objective, float] = {
 def test_proposition_3_3_the_simplex_is_least_for_every_margin_loss(loss, trials):
     bound = cosface_bound(6, scale=6.0, margin=UNIFIED[loss])
     assert value_at_simplex(loss, 6) == pytest.approx(bound)
-    for w, z in trials(100, simplex(6, 9)):
+    for w, z in trials(40, simplex(6, 9)):
         assert at(loss, w, z) >= bound - 1e-12
         assert at(loss, w, -w) >= bound - 1e-12
 
@@ -212,6 +212,11 @@ def test_theorem_3_5_without_the_zero_centroid_imbalance_beats_the_bound(long_ta
     assert math.degrees(found.class_margin) < 70
 
 
-def test_theorem_3_5_descent_with_a_heavy_r_w_reaches_the_simplex_on_any_class_sizes(long_tailed):
-    found = free_features(NormFace(scale=5.0) + 1000 * ZeroCentroid(), long_tailed, 10)
-    assert math.degrees(found.class_margin) == pytest.approx(math.degrees(math.acos(-1 / 9)), abs=0.01)
+def test_theorem_3_5_descent_with_a_heavy_r_w_reaches_the_simplex_on_any_class_sizes():
+    counts = [500, 90, 20, 4, 1]
+    plain, heavy = (
+        free_features(objective, counts, 6).class_margin
+        for objective in (NormFace(scale=5.0), NormFace(scale=5.0) + 100.0 * ZeroCentroid())
+    )
+    assert plain < math.radians(70)
+    assert math.degrees(heavy) == pytest.approx(math.degrees(math.acos(-1 / 4)), abs=0.03)
