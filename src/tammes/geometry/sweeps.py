@@ -1,0 +1,113 @@
+"""Packings of very many points: sweeps over blocks, never the matrix of all cosines."""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from tammes.geometry import sphere
+from tammes.geometry.descent import Objective, PerStart, Points, lbfgs
+from tammes.geometry.search import Progress
+from tammes.geometry.tiles import TILE, blocks, double
+from tammes.types import Prototypes
+
+_BLOCK = 256
+_GROUP = 8
+_MOVES = 3
+_WORTHWHILE = 2e-4
+_SINGLE = 1e-5
+
+
+def sweep_apart(
+    points: Prototypes, *, seed: int, stop: Callable[[], bool], progress: Progress | None
+) -> bool:
+    r"""Move `points`, unit rows, apart in place; whether they came to rest before `stop()`.
+
+    A sweep visits all points in random order, a block at a time. Of each point it finds the d / 2 nearest
+    neighbours and moves it until none is nearer than the last of them was, by descent of
+    :math:`\tfrac{1}{2} \sum_j \max(0, \cos(w, w_j) - c)^2`: the shortest way, so that the other points hardly
+    notice. Half as many neighbours as dimensions leave a point enough freedom to do so. Memory: a block's
+    cosines with all points, and its neighbours.
+
+    `progress` hears the smallest angle that the last sweep met, and which block is next.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    last, gain, sweep = 1.0, math.inf, 0
+    while gain > _WORTHWHILE * (1 - last):
+        sweep, largest = sweep + 1, -1.0
+        order = torch.randperm(len(points), generator=generator).split(_BLOCK)
+        for number, rows in enumerate(order, start=1):
+            if stop():
+                return False
+            if progress is not None:
+                progress(math.acos(last), f"sweep {sweep}, block {number} of {len(order)}")
+            largest = max(largest, _spread(points, rows.to(points.device)))
+        last, gain = largest, last - largest
+    return True
+
+
+def _spread(points: Prototypes, rows: Int[Tensor, " block"]) -> float:
+    """Move the points in `rows` from their nearest neighbours; the largest cosine they had."""
+    cosines, nearest = _nearest(points, rows, points.shape[1] // 2)
+    objective = _excess(points[nearest], cosines[:, -1])
+    points[rows] = lbfgs(objective, points[rows].unsqueeze(1), iterations=_MOVES).squeeze(1)
+    return float(cosines[:, 0].max())
+
+
+def _nearest(
+    points: Prototypes, rows: Int[Tensor, " block"], count: int
+) -> tuple[Float[Tensor, "block count"], Int[Tensor, "block count"]]:
+    """The largest cosines of each row with other points, in falling order, and whose they are.
+
+    Of every eight points, which lie far apart in the matrix, only the nearest is a candidate: that misses
+    next to nothing and is several times faster than sorting all of them.
+    """
+    cosines = points[rows] @ points.T
+    cosines.scatter_(1, rows.unsqueeze(1), -1.0)
+    cosines = F.pad(cosines, (0, -len(points) % _GROUP), value=-1.0)
+    top, member = cosines.unflatten(1, (_GROUP, -1)).max(1)
+    values, place = top.topk(min(count, top.shape[1]), dim=1)
+    return values, member.gather(1, place) * top.shape[1] + place
+
+
+def _excess(neighbours: Float[Tensor, "starts m d"], allowed: PerStart) -> Objective:
+    """Half the squared cosines with the neighbours, as far as they exceed what is allowed."""
+
+    def objective(points: Points) -> tuple[PerStart, Points]:
+        excess = (points @ neighbours.mT - allowed[:, None, None]).clamp_min_(0)
+        return excess.square().sum((1, 2)) / 2, excess @ neighbours
+
+    return objective
+
+
+def smallest_angle(points: Prototypes) -> float:
+    """The smallest angle between two of very many points: single precision finds it, double measures it."""
+    single = points.float()
+    largest = torch.cat([_row_maxima(single, rows) for rows in blocks(len(points))])
+    near = float(largest.max()) - _SINGLE
+    suspects = (largest >= near).nonzero().flatten()
+    return min(_measure(points, single, rows, near) for rows in suspects.split(_BLOCK))
+
+
+def measuring_time(points: Prototypes) -> float:
+    """Seconds that `smallest_angle` will take, by the time of its first block."""
+    start = time.perf_counter()
+    float(_row_maxima(points, slice(0, TILE)).max())
+    return (time.perf_counter() - start) * len(points) / (2 * TILE)
+
+
+def _row_maxima(points: Prototypes, rows: slice) -> Float[Tensor, " block"]:
+    """Each row's largest cosine with the points after it."""
+    return (points[rows] @ points[rows.start :].T).triu_(1).amax(1)
+
+
+def _measure(points: Prototypes, single: Prototypes, rows: Int[Tensor, " block"], near: float) -> float:
+    """The smallest angle among the pairs of a row and another point whose cosine is near the largest."""
+    cosines = single[rows] @ single.T
+    cosines.scatter_(1, rows.unsqueeze(1), -1.0)
+    row, other = (cosines >= near).nonzero().unbind(1)
+    return float(sphere.angle(double(points[rows[row]]), double(points[other])).min())
