@@ -49,7 +49,7 @@ def reduce_statistics(
     totals = iter(sum_over_ranks(parts, group))
 
     target: dict[Space, Tensor] = {space: next(totals) for space in plan.spaces}
-    hardest = peak | {space: _where_any(next(totals), peak[space]) for space in plan.hardest}
+    hardest = peak | {space: next(totals) for space in plan.hardest}
     return Statistics(
         targets=targets,
         num_classes=own.num_classes,
@@ -65,14 +65,12 @@ def reduce_statistics(
 
 
 def _holder(rivals: Rivals, peak: PerSample, own: Slice) -> Tensor:
-    """The class of this slice that has the largest similarity of all; k where none does."""
+    """The class of this slice that has the largest similarity of all; k where none does.
+
+    For a row without a rival on any rank it is k on all of them, and their values add up to -inf.
+    """
     holds = (rivals.value == peak) & (peak > -torch.inf)
     return torch.where(holds, rivals.label + own.first, own.num_classes)
-
-
-def _where_any(hardest: PerSample, peak: PerSample) -> PerSample:
-    """-inf for a row without a rival on any rank, which is the sum of no rank's value."""
-    return torch.where(peak == -torch.inf, peak, hardest)
 
 
 def _log(total: PerSample, shift: PerSample) -> PerSample:
