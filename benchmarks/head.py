@@ -228,9 +228,8 @@ def imports() -> dict[str, float]:
     """Seconds that `import tammes` takes beyond `import torch`, and `free_features` for ten classes."""
     code = "import time, torch; t = time.perf_counter(); import tammes; print(time.perf_counter() - t)"
     beyond = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5)]
-    from tammes.theory import free_features
-
     from tammes.losses import NormFace
+    from tammes.theory import free_features
 
     start = time.perf_counter()
     free_features(NormFace(scale=5), [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50], 64)

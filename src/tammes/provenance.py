@@ -11,7 +11,16 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("tammes", "torch", "torchvision", "timm", "numpy", "scipy", "scikit-learn", "pytorch-metric-learning")
+PACKAGES = (
+    "tammes",
+    "torch",
+    "torchvision",
+    "timm",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pytorch-metric-learning",
+)
 
 
 def stamp(*, seconds: float, device: torch.device | str = "cpu") -> dict[str, Any]:
