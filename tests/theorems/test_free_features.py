@@ -184,3 +184,8 @@ def test_what_has_no_optimum_is_refused():
         free_features(NormFace(scale=5.0), [1, 0, 1], 2)
     with pytest.raises(ValueError, match="number of classes must be at least 2"):
         free_features(NormFace(scale=5.0), [1], 2)
+
+
+def test_a_loss_too_flat_for_float64_says_so():
+    with pytest.warns(UserWarning, match="NormFace.*has not converged"):
+        free_features(NormFace(scale=2000.0), [1, 1, 1], 3)
