@@ -1,0 +1,178 @@
+"""The sharded head on 1, 2 and 4 ranks of this machine: time against one process, bytes sent per step.
+
+Run: python -m benchmarks.sharded     (into results/bench_sharded.json and .png; about three minutes)
+
+All ranks together get the same batch and the same cores. Four ranks on two cores take turns: there the
+figure shows what splitting costs, not what it gains.
+"""
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+from tammes import PrototypeHead, parse
+from tammes.heads import ShardedPrototypeHead
+from tammes.provenance import stamp, write_json
+
+RESULTS = Path("results/bench_sharded.json")
+CORES, ROUNDS, STEPS = 2, 3, 5
+N, D = 256, 512
+OBJECTIVES = ("LMSoftmax(s=16)", "ArcFace(s=64, m=0.5)")
+CLASSES = (10_000, 100_000)
+RANKS = (1, 2, 4)
+
+
+def batch(k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The embeddings and labels of all ranks."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(N, D, generator=generator), torch.randint(k, (N,), generator=generator)
+
+
+def step(head: PrototypeHead, embeddings: torch.Tensor, labels: torch.Tensor) -> Callable[[], None]:
+    """Forward and backward."""
+    embeddings = embeddings.clone().requires_grad_()
+
+    def run() -> None:
+        head.weight.grad = embeddings.grad = None
+        head(embeddings, labels).backward()
+
+    return run
+
+
+def best_seconds(run: Callable[[], None], wait: Callable[[], Any]) -> float:
+    """Of several steps after one to warm up; ranks start each together."""
+    run()
+    best = float("inf")
+    for _ in range(STEPS):
+        wait()
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+@contextmanager
+def counted(sent: list[float]) -> Iterator[None]:
+    """Add to `sent[0]` the bytes that this rank must send in each collective, by the usual algorithms."""
+    world = dist.get_world_size()
+    shares: dict[str, tuple[int, float]] = {  # which argument it sends, and how often
+        "all_gather_into_tensor": (1, world - 1),
+        "all_reduce": (0, 2 * (world - 1) / world),
+        "all_to_all_single": (1, (world - 1) / world),
+    }
+    originals = {name: getattr(dist, name) for name in shares}
+
+    def counting(name: str) -> Callable[..., Any]:
+        place, times = shares[name]
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            sent[0] += times * arguments[place].nbytes
+            return originals[name](*arguments, **options)
+
+        return call
+
+    for name in shares:
+        setattr(dist, name, counting(name))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(dist, name, original)
+
+
+def alone(k: int, text: str) -> float:
+    """Seconds of a plain head's step in this process, with all cores."""
+    torch.set_num_threads(CORES)
+    return best_seconds(step(PrototypeHead(D, k, parse(text)), *batch(k)), lambda: None)
+
+
+def rank_main(rank: int, world_size: int, port: int, k: int, text: str, file: str) -> None:
+    """One rank: its seconds and bytes for a step, written by the first."""
+    torch.set_num_threads(max(CORES // world_size, 1))
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size)
+    head = ShardedPrototypeHead(D, k, parse(text))
+    run = step(head, *(part.chunk(world_size)[rank] for part in batch(k)))
+    seconds = torch.tensor(best_seconds(run, dist.barrier))
+    dist.all_reduce(seconds, dist.ReduceOp.MAX)
+    sent = [0.0]
+    with counted(sent):
+        run()
+    if rank == 0:
+        torch.save({"seconds": seconds.item(), "sent": sent[0]}, file)
+    dist.destroy_process_group()
+
+
+def on_ranks(world_size: int, k: int, text: str) -> dict[str, float]:
+    """Seconds of the slowest rank, and bytes that each sends, for a step on `world_size` processes."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/result.pt"
+        torch.multiprocessing.spawn(rank_main, (world_size, port, k, text, file), nprocs=world_size)
+        return torch.load(file, weights_only=True)
+
+
+def measure(k: int, text: str) -> dict[str, Any]:
+    """One row: all contenders in turn, several rounds, the best of each."""
+    plain = float("inf")
+    ranks: dict[int, dict[str, float]] = {}
+    for _ in range(ROUNDS):
+        plain = min(plain, alone(k, text))
+        for world_size in RANKS:
+            found = on_ranks(world_size, k, text)
+            before = ranks.get(world_size, found)
+            ranks[world_size] = found | {"seconds": min(found["seconds"], before["seconds"])}
+    rows = [
+        {"ranks": world_size, "ratio": found["seconds"] / plain, "sent_bytes_per_rank": int(found["sent"])}
+        | {"seconds": found["seconds"]}
+        for world_size, found in ranks.items()
+    ]
+    return {"objective": text, "n": N, "d": D, "k": k, "alone_seconds": plain, "sharded": rows}
+
+
+def plot(rows: list[dict[str, Any]], file: Path) -> None:
+    """Time over ranks, as a multiple of one process's."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(5, 3.5))
+    for row in rows:
+        points = row["sharded"]
+        label = f"{row['objective']}, k = {row['k']:,}"
+        axes.plot([p["ranks"] for p in points], [p["ratio"] for p in points], "o-", label=label)
+    axes.axhline(1, color="grey", linewidth=0.8)
+    axes.set(xlabel="ranks on two cores", ylabel="time / one process", xticks=RANKS, ylim=(0, None))
+    axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(file, dpi=150)
+
+
+def main() -> None:
+    """Measure everything and write it down."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    start = time.perf_counter()
+    rows = [measure(k, text) for k in CLASSES for text in OBJECTIVES]
+    write_json(RESULTS, {"rows": rows} | stamp(seconds=time.perf_counter() - start))
+    plot(rows, RESULTS.with_suffix(".png"))
+    for row in rows:
+        for found in row["sharded"]:
+            print(
+                f"{row['objective']:22} k={row['k']:>7,} ranks={found['ranks']} {found['ratio']:.2f}x alone, "
+                f"{found['sent_bytes_per_rank'] / 2**20:.2f} MiB sent"
+            )
+
+
+if __name__ == "__main__":
+    main()
