@@ -147,7 +147,7 @@ CASES: dict[str, dict[str, Any]] = {
 WAYS: dict[str, Producer] = {
     "dense": dense,
     "streamed": partial(streamed, block_size=3),
-    "streamed kept": partial(streamed, block_size=5, keep=True),
+    "streamed kept": partial(streamed, block_size=5, buffer_bytes=2**20),
 }
 
 
@@ -171,7 +171,7 @@ def ways() -> list[Producer]:
 @pytest.fixture(scope="session")
 def wide_ways() -> list[Producer]:
     """Streamed in blocks that suit 517 classes, and do not divide them."""
-    return [partial(streamed, block_size=64), partial(streamed, block_size=100, keep=True)]
+    return [partial(streamed, block_size=64), partial(streamed, block_size=100, buffer_bytes=2**20)]
 
 
 @pytest.fixture(scope="session")
@@ -189,8 +189,8 @@ class Batch(NamedTuple):
 
     def to(self, dtype: torch.dtype) -> "Batch":
         """The same batch stored in `dtype`, as leaves that ask for gradients."""
-        leaves = (x.detach().to(dtype).requires_grad_() for x in self[:2])
-        return Batch(*leaves, self.labels)
+        z, w = (x.detach().to(dtype).requires_grad_() for x in (self.embeddings, self.weight))
+        return Batch(z, w, self.labels)
 
 
 def make_batch(

@@ -16,7 +16,7 @@ class Options:
 
     plan: Plan
     block_size: int
-    keep: bool
+    kept: int  # classes whose similarities are kept for the backward
     fast_products: bool
 
     @property

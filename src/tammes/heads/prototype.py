@@ -14,7 +14,7 @@ from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import class_margin
 from tammes.geometry.sphere import normalize
 from tammes.heads.sampled import ClassSampler
-from tammes.heads.streamed import auto_block, fits_buffer, streamed, top_classes
+from tammes.heads.streamed import BUFFER_BYTES, LEAN_BUFFER_BYTES, auto_block, streamed, top_classes
 from tammes.losses.advice import warnings_for
 from tammes.losses.evaluate import (
     Producer,
@@ -44,9 +44,9 @@ class PrototypeHead(nn.Module):
         ignore_index: the label of rows that do not count.
         init: "random" unit vectors, or "packed": as far apart as they can be.
         trainable: False keeps the prototypes where they start.
-        block_size: classes per block of the streamed computation. "auto" streams, and keeps the n x k
-            similarities for the backward where they fit `streamed.BUFFER_BYTES`; None is the plain dense
-            reference, which can be differentiated twice.
+        block_size: classes per block of the streamed computation. "auto" also keeps up to 256 MiB of
+            similarities for the backward, a number only 32; None is the plain dense reference, which can
+            be differentiated twice.
         fast_products: run the matrix products in autocast's dtype; sums stay in float32.
         sample_rate: train on the classes of the batch and this share of the others, drawn anew each step;
             the gradient of `weight` is sparse, for `RowSGD` or `RowAdamW`. In `eval()` all classes count.
@@ -222,7 +222,7 @@ class PrototypeHead(nn.Module):
             targets,
             plan,
             block_size=self._block(len(embeddings)),
-            keep=self.block_size == "auto" and fits_buffer(embeddings, weight),
+            buffer_bytes=BUFFER_BYTES if self.block_size == "auto" else LEAN_BUFFER_BYTES,
             fast_products=self.fast_products,
         )
 

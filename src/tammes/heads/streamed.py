@@ -21,7 +21,10 @@ from tammes.losses.statistics import Plan, Rivals, Statistics, Targets, rows_of
 from tammes.types import Embeddings, Prototypes
 
 BUFFER_BYTES = 256 * 2**20
-"""An n x k buffer up to this size is kept for the backward, which then multiplies three times, not four."""
+"""So many bytes of similarities are kept for the backward, which need not multiply for them again."""
+
+LEAN_BUFFER_BYTES = 32 * 2**20
+"""The same where the user has chosen the blocks, to save memory."""
 
 BLOCK_ELEMENTS = 2**19
 """Entries of one block of similarities: small enough for a cache, large enough for a fast product."""
@@ -32,9 +35,10 @@ def auto_block(num_samples: int) -> int:
     return min(max(BLOCK_ELEMENTS // num_samples // 64 * 64, 512), 8192)
 
 
-def fits_buffer(embeddings: Tensor, weight: Tensor) -> bool:
-    """Whether the similarities of this batch may be kept for the backward."""
-    return embeddings.shape[0] * weight.shape[0] * embeddings.element_size() <= BUFFER_BYTES
+def kept_classes(embeddings: Tensor, weight: Tensor, block_size: int, buffer_bytes: int) -> int:
+    """How many classes, in whole blocks from the first, have their similarities kept for the backward."""
+    affordable = buffer_bytes // (embeddings.shape[0] * embeddings.element_size())
+    return len(weight) if affordable >= len(weight) else affordable // block_size * block_size
 
 
 def streamed(
@@ -44,16 +48,17 @@ def streamed(
     plan: Plan,
     *,
     block_size: int,
-    keep: bool = False,
+    buffer_bytes: int = 0,
     fast_products: bool = False,
 ) -> Statistics:
-    """`dense` in blocks of `block_size` classes; `keep` holds the similarities for the backward.
+    """`dense` in blocks of `block_size` classes; the first `buffer_bytes` of similarities are kept.
 
     A target outside [0, k) has no column here: its similarity is 0 and nothing is masked for it, so that a
     shard of the classes can be streamed by itself.
     """
     rows, row_norms = rows_of(embeddings, (*plan.spaces, plan.product_space))
-    options = Options(plan, block_size, keep, fast_products)
+    kept = kept_classes(embeddings, weight, block_size, buffer_bytes)
+    options = Options(plan, block_size, kept, fast_products)
     outputs = iter(_Streamed.apply(rows[plan.product_space], row_norms, weight, targets, options))
     target, rivals = {}, {}
     for space in plan.spaces:
@@ -133,7 +138,7 @@ class _Streamed(torch.autograd.Function):
         back.rest = dict(zip(plan.rests, more, strict=False))
         back.index = dict(zip(plan.hardest, more[len(plan.rests) :], strict=True))
         back.run(need_rows=ctx.needs_input_grad[0], need_weight=ctx.needs_input_grad[2])
-        ctx.kept = None
+        ctx.kept = []
         return back.grad_rows, back.grad_row_norms, back.grad_weight, None, None
 
 
@@ -148,7 +153,7 @@ class Forward:
         plan, n, k = options.plan, rows.shape[0], weight.shape[0]
         low = rows.new_full((n,), -torch.inf)
         self.inverse_norms = rows.new_empty(k)
-        self.kept = rows.new_empty(n, k) if options.keep else None
+        self.kept: list[Tensor] = []
         self.target = {space: rows.new_zeros(targets.shape) for space in plan.spaces}
         self.hardest = dict.fromkeys(plan.spaces, low)
         self.index = {space: torch.zeros_like(targets[:, 0]) for space in plan.spaces}
@@ -162,7 +167,8 @@ class Forward:
         for block in blocks(self.weight, self.inverse_norms, self.rows.dtype, size):
             torch.reciprocal(safe_norm(block.part).squeeze(1), out=block.inverse)
             buffers = block.views(room)
-            product = buffers[0] if self.kept is None else self.kept[:, block.start : block.stop]
+            keep = block.stop <= self.options.kept
+            product = torch.empty_like(buffers[0]) if keep else buffers[0]
             multiply(self.rows, block.part.T, product, self.options.fast_products)
             columns, inside = block.columns(self.targets)
             found = product.gather(1, columns)
@@ -171,17 +177,16 @@ class Forward:
             for space in self.options.plan.spaces:
                 matrix = product if self.options.in_place else buffers[1]
                 self._similarities(product, matrix, buffers[-1], space, block)
-            if self.kept is not None:
-                product.scatter_(
-                    1, columns, found * block.inverse[columns] if self.options.in_place else found
-                )
+            if keep:
+                found = found * block.inverse[columns] if self.options.in_place else found
+                self.kept.append(product.scatter_(1, columns, found))
             self._prototypes(block)
 
     def _buffers(self) -> int:
         """How many blocks are in use at once: product, similarity, exponentials; often all in one place."""
         if not self.options.in_place:
             return 3
-        return 1 if self.kept is None and len(self.online) <= 1 else 2
+        return 1 if not self.options.kept and len(self.online) <= 1 else 2
 
     def _targets(self, found: Tensor, columns: Tensor, inside: Tensor, block: Block) -> None:
         inverse, base = block.inverse[columns], self.options.plan.product_space

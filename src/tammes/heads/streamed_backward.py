@@ -24,7 +24,7 @@ class Backward:
         targets: Tensor,
         inverse_norms: Tensor,
         options: Options,
-        kept: Tensor | None,
+        kept: list[Tensor],
     ) -> None:
         self.rows, self.row_norms, self.weight, self.targets = rows, row_norms, weight, targets
         self.inverse_norms, self.options, self.kept = inverse_norms, options, kept
@@ -40,14 +40,15 @@ class Backward:
         self.grad_rows = torch.zeros_like(self.rows) if need_rows else None
         self.grad_weight = torch.empty_like(self.weight) if need_weight else None
         self.grad_row_norms = torch.zeros_like(self.row_norms) if self._base != "cosine" else None
-        for block in blocks(self.weight, self.inverse_norms, self.rows.dtype, size):
+        for place, block in enumerate(blocks(self.weight, self.inverse_norms, self.rows.dtype, size)):
             product, *scratch = block.views(room)
-            if self.kept is not None:
-                product = self.kept[:, block.start : block.stop]
+            kept = place < len(self.kept)
+            if kept:
+                product = self.kept[place]
             else:
                 multiply(self.rows, block.part.T, product, self.options.fast_products)
             if self.options.in_place:
-                of_product, radial = self._in_place(product, block), None
+                of_product, radial = self._in_place(product, block, scaled=kept), None
             else:
                 of_product, radial = self._of_product(product, scratch, block)
             if of_product is not None and self.grad_rows is not None:
@@ -59,11 +60,11 @@ class Backward:
     def _base(self) -> Space:
         return self.options.plan.product_space
 
-    def _in_place(self, product: Tensor, block: Block) -> Tensor | None:
+    def _in_place(self, product: Tensor, block: Block, *, scaled: bool) -> Tensor | None:
         """The gradient of the only similarity, the cosine, written over the block itself."""
         if not self._asked("cosine"):
             return None
-        if self.kept is None:
+        if not scaled:
             product.mul_(block.inverse)
         return self._of_space("cosine", product, product, block).mul_(block.inverse)
 
