@@ -10,8 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from tammes import parse
 from tammes.geometry.sphere import normalize
-from tammes.heads import PrototypeHead, RowAdamW, RowSGD, ShardedPrototypeHead
-from tammes.heads.checkpoint import load_head, save_head
+from tammes.heads import PrototypeHead, RowAdamW, RowSGD, ShardedPrototypeHead, load_head, save_head
 
 K, D = 7, 3
 OPTIMIZERS = {
