@@ -1,5 +1,8 @@
 """What the head refuses, in words; and that a call which fails changes nothing."""
 
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
+# Wrong types are what is tested.
+
 import copy
 import math
 

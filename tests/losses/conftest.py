@@ -147,7 +147,7 @@ CASES: dict[str, dict[str, Any]] = {
 WAYS: dict[str, Producer] = {
     "dense": dense,
     "streamed": partial(streamed, block_size=3),
-    "streamed kept": partial(streamed, block_size=5, buffer_bytes=2**20),
+    "streamed partly kept": partial(streamed, block_size=2, buffer_bytes=200),  # room for a block or two
 }
 
 
@@ -164,14 +164,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def ways() -> list[Producer]:
-    """Dense, and streamed in odd blocks."""
+    """Dense, and streamed in blocks that do not divide seven classes."""
     return list(WAYS.values())
 
 
 @pytest.fixture(scope="session")
 def wide_ways() -> list[Producer]:
     """Streamed in blocks that suit 517 classes, and do not divide them."""
-    return [partial(streamed, block_size=64), partial(streamed, block_size=100, buffer_bytes=2**20)]
+    wide: list[Producer] = [
+        partial(streamed, block_size=64),
+        partial(streamed, block_size=100, buffer_bytes=2**20),
+    ]
+    return wide
 
 
 @pytest.fixture(scope="session")

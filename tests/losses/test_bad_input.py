@@ -1,5 +1,8 @@
 """Bad input to losses is refused with the rule, the value received and the way out."""
 
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
+# Wrong types are what is tested.
+
 import math
 
 import pytest

@@ -44,6 +44,15 @@ def test_gradcheck_of_soft_targets(exact_objective, batch, label_kinds):
     assert gradcheck(exact_objective, [batch.embeddings, batch.weight, soft], fast_mode=True)
 
 
+def test_a_retained_graph_gives_the_same_gradients_again(objective, ways, batch, loss_by):
+    for way in ways:
+        loss = loss_by(way, objective, *batch).sum()
+        first, second = (
+            torch.autograd.grad(loss, batch[:2], retain_graph=True, allow_unused=True) for _ in range(2)
+        )
+        torch.testing.assert_close(first, second)
+
+
 def test_the_dense_reference_can_be_differentiated_twice(batch, loss_by):
     objective = parse("ArcFace(s=4, m=0.3) + CE + LMSoftmax(s=5, reduction='lse') + 0.5*R_sm + 10*R_w")
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tammes.losses import NormFace, Objective, parse
+from tammes.losses.objective import combine
 from tammes.losses.statistics import dense
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -45,17 +46,16 @@ def batch_at_the_ends(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     pairs = [(2 * e[0], 0), (e[0], 1), (-4 * e[1], 2), (2 * some, 4), (-some, 4), (-other, 5)]
     pairs += [(torch.zeros(5), 3), (torch.zeros(5), 6), (other, 6)]
     embeddings = torch.stack([z for z, _ in pairs])
-    leaves = (x.to(dtype).requires_grad_() for x in (embeddings, weight))
-    return *leaves, torch.tensor([y for _, y in pairs])
+    labels = torch.tensor([y for _, y in pairs])
+    return embeddings.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_(), labels
 
 
 def with_scale(objective: Objective, scale: float) -> Objective:
     """`objective` with every scale of cosines replaced."""
-    terms = [
-        coefficient * (dataclasses.replace(term, scale=scale) if scaled(term) else term)
+    return combine(
+        (coefficient, dataclasses.replace(term, scale=scale) if scaled(term) else term)
         for coefficient, term in objective.terms
-    ]
-    return sum(terms)
+    )
 
 
 def scaled(term) -> bool:

@@ -1,5 +1,8 @@
 """Objectives add, scale, compare and print like the formulas they stand for."""
 
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
+# Wrong types are what is tested.
+
 import pickle
 
 import pytest

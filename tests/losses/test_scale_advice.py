@@ -94,7 +94,7 @@ def test_more_classes_than_fit_the_simplex_need_larger_scales():
     """20 classes in the plane can lead by 1 - cos(18 deg) = 0.05 only; the scale offered is one for that."""
     with pytest.warns(UserWarning, match="cannot reach a small loss with 20 classes") as caught:
         PrototypeHead(2, 20, NormFace(scale=16))
-    offered = float(re.search(r"s = (\S+) \(see", str(caught[0].message))[1])
+    (offered,) = map(float, re.findall(r"s = (\S+) \(see", str(caught[0].message)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PrototypeHead(2, 20, NormFace(scale=offered))

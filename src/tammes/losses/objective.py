@@ -49,8 +49,8 @@ class Objective:
 
         return text_of(self)
 
-    def __add__(self, other: "Objective") -> "Objective":
-        if isinstance(other, int | float) and other == 0:  # so that `sum` may start from 0
+    def __add__(self, other: "Objective | int") -> "Objective":
+        if isinstance(other, int) and other == 0:  # so that `sum` may start from 0
             return self
         if not isinstance(other, Objective):
             return NotImplemented
