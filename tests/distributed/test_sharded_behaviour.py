@@ -116,6 +116,32 @@ def test_what_is_minimised_is_the_mean_over_ranks_of_what_each_rank_differentiat
         torch.testing.assert_close(torch.cat([r[name][1] for r in results]), head.weight.grad)
 
 
+def axes():
+    """Prototypes along the axes, some twice, and samples between them: ties that rounding does not break."""
+    weight = torch.eye(D, dtype=torch.float64)[[0, 1, 2, 0, 3, 1, 4, 2]]
+    z = torch.tensor(
+        [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 0, 0], [2, 0, 0, 0, 2]], dtype=torch.float64
+    )
+    return weight, z, torch.tensor([5, 4, 7, 6])
+
+
+def at_ties(rank):
+    weight, z, labels = axes()
+    head = head_with(weight, "R_sm + CosFace(s=8, m=0.2)")
+    head(z.tensor_split(3)[rank], labels.tensor_split(3)[rank]).backward()
+    return head.weight.grad, head.terms["accuracy"]
+
+
+def test_ties_across_ranks_go_to_the_lowest_class(ranks):
+    results = ranks(3, at_ties)
+    weight, z, labels = axes()
+    head = alone(weight, "R_sm + CosFace(s=8, m=0.2)")
+    head(z, labels).backward()
+    torch.testing.assert_close(torch.cat([grad for grad, _ in results]), head.weight.grad)
+    assert [accuracy for _, accuracy in results] == [head.terms["accuracy"]] * 3
+    assert 0 < head.terms["accuracy"] < 1
+
+
 def mixed_company(rank):
     """One rank's embeddings are in half precision, another's need no gradient, as with a frozen part."""
     z_all, labels_all = batch(7)
