@@ -51,7 +51,7 @@ def test_resume_needs_no_other_flags_and_refuses_contrary_ones(run, photos, caps
     again = said(capsys, "train", "--resume", "--out", str(run), "--json")
     assert again == RunFolder(run).result
     assert main(["train", str(photos), "--resume", "--out", str(run), "--lr", "0.7"]) == 1
-    assert "lr=0.1, not 0.7" in capsys.readouterr().err
+    assert "lr=0.002, not 0.7" in capsys.readouterr().err
     assert main(["train", str(photos), "--out", str(run)]) == 1
     assert "holds a run already" in capsys.readouterr().err
 

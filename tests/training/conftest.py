@@ -2,6 +2,7 @@
 
 import multiprocessing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +77,8 @@ class Settings:
     data: str
 
     def __call__(self, **changes) -> Config:
-        short = {"data": self.data, "model": "perceptron", "epochs": 3, "batch_size": 16, "log_every": 4}
+        short: dict[str, Any] = {"model": "perceptron", "epochs": 3, "batch_size": 16, "log_every": 4}
+        short |= {"data": self.data, "optimizer": "sgd"}
         return Config(**(short | changes))
 
 

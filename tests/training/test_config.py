@@ -8,8 +8,8 @@ from tammes.training.config import FORMAT, unsettled
 
 
 def test_what_is_left_open_is_settled_and_stored(tmp_path):
-    config = Config(data="digits", optimizer="adamw", objective="CosFace(scale=8,margin=0.2)")
-    assert (config.lr, config.weight_decay, config.prototype_lr, config.epochs) == (1e-3, 0.05, 1e-3, 20)
+    config = Config(data="digits", optimizer="sgd", objective="CosFace(scale=8,margin=0.2)")
+    assert (config.lr, config.weight_decay, config.prototype_lr, config.epochs) == (0.1, 1e-4, 0.1, 20)
     assert config.objective == "CosFace(s=8, m=0.2)"
     path = tmp_path / "config.json"
     path.write_text(config.to_json())

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from tammes.training import Config, RunFolder, RunInterruptedError, train
 from tammes.training.sinks import read_log
 
 # Ten steps an epoch; nine samples and five classes do not divide by two; no batch statistics.
-NET = {"model": "timm/test_vit", "image_size": 32, "embedding": 6, "batch_size": 9, "log_every": 5}
+NET: dict[str, Any] = {"model": "timm/test_vit", "image_size": 32, "embedding": 6, "batch_size": 9}
+NET |= {"log_every": 5, "optimizer": "sgd"}
 
 
 def words_of(stripes, out, **settings) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 OBJECTIVES = ("CE", "NormFace(s=10)", "NormFace(s=10) + 0.5*R_sm", "LMSoftmax(s=10)")
-SETTINGS: dict[str, Any] = {"model": "cnn4", "embedding": 64}
+SETTINGS: dict[str, Any] = {"model": "cnn4", "embedding": 64, "batch_size": 64, "lr": 0.003}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Demo:
       tammes demo --epochs 5 --json
     """
 
-    epochs: int = 20
+    epochs: int = 30
     """Passes over the data for each objective."""
     out: str | None = None
     """Folder for the runs; by default the next free of runs/demo-1, runs/demo-2, ..."""

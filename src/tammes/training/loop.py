@@ -33,6 +33,7 @@ def fit(engine: Engine, batches: Batches, test: Batches, watch: Watch) -> Evalua
             progress = watch.after_step(loss, rate)
         evaluation = evaluate(engine.gather(), test, flip=config.test_flip, world=world)
         watch.after_epoch(evaluation)
+    watch.save()
     return evaluation
 
 

@@ -17,6 +17,9 @@ from tammes.training.evaluation import Evaluation
 from tammes.training.folder import RunFolder
 from tammes.training.sinks import Sink
 
+SHORT = 1.0
+"""Seconds: epochs that take less are not each saved."""
+
 
 class NonFiniteLossError(ArithmeticError):
     """The loss became NaN or infinite."""
@@ -130,10 +133,12 @@ class Watch:
             state.best_accuracy, state.best_epoch, state.stale = evaluation.accuracy, state.epoch, 0
             if self.engine.world.first:
                 self.folder.save_best(self.engine.classifier.state_dict())
-        self.save()
-        self.noted, self.noted_step = time.monotonic(), state.step
-        if self.engine.world.any(self.stop.asked)[0]:
+        asked, due = self.engine.world.any(self.stop.asked, time.monotonic() - self.saved > SHORT)
+        if asked or due:
+            self.save()
+        if asked:
             self._interrupt()
+        self.noted, self.noted_step = time.monotonic(), state.step
 
     def read_losses(self) -> None:
         """Wait for the losses noted since the last time; an error where one is not finite."""
