@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from tammes import parse
 from tammes.geometry.margins import class_margin
-from tammes.heads import PrototypeHead, ShardedPrototypeHead
+from tammes.heads import PrototypeHead, ShardedPrototypeHead, clip_grad_norm_, load_head, save_head
 
 D, SIZES = 5, [4, 0, 7]
 
@@ -163,6 +163,33 @@ def test_ranks_may_bring_different_dtypes_and_embeddings_without_gradient(ranks)
     )
     torch.testing.assert_close(results[0][1], 3 * z.grad[:4], rtol=1e-2, atol=1e-4)
     assert results[2][1] is None
+
+
+def in_a_group_of_two(rank, path):
+    """The last two of three ranks share the classes; the first has nothing to do with it."""
+    group = dist.new_group([1, 2])
+    if rank == 0:
+        return None
+    head = head_with(prototypes(7), "CosFace(s=8, m=0.2) + MHE", process_group=group)
+    z, labels = (x.split([3, 8])[rank - 1] for x in batch(7))
+    head(z, labels).backward()
+    norm = clip_grad_norm_(head.parameters(), 1e9)
+    save_head(path, head)
+    other = head_with(0 * prototypes(7), process_group=group)
+    load_head(path, other)
+    assert torch.equal(other.weight, head.weight)
+    return head.weight.grad, norm, head.class_margin()
+
+
+def test_a_group_of_some_ranks_works_as_all_do(ranks, tmp_path):
+    weight = prototypes(7)
+    head = alone(weight, "CosFace(s=8, m=0.2) + MHE")
+    head(*batch(7)).backward()
+    _, *results = ranks(3, in_a_group_of_two, str(tmp_path / "head"))
+    torch.testing.assert_close(torch.cat([grad for grad, _, _ in results]), head.weight.grad)
+    for _, norm, margin in results:
+        assert norm.item() == pytest.approx(head.weight.grad.norm().item())
+        assert margin == head.class_margin()
 
 
 def first_rows(rank, seeds):

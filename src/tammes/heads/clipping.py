@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
+from torch.utils.weak import WeakIdKeyDictionary
 
 from tammes import checks
 from tammes.heads.collectives import Group, reduce
 from tammes.types import Scalar
 
-SHARD_GROUP = "tammes_shard_group"
-"""The attribute of a parameter that says over which process group its rows are split."""
+SHARD_GROUPS = WeakIdKeyDictionary()
+"""Over which process group the rows of a parameter are split; heads enter theirs in every forward."""
 
 
 @torch.no_grad()
@@ -31,7 +32,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     split: dict[Group, list[Tensor]] = {}
     for parameter in parameters:
-        split.setdefault(getattr(parameter, SHARD_GROUP, None), []).append(parameter)
+        split.setdefault(SHARD_GROUPS.get(parameter), []).append(parameter)
     norms = [_norm(some, norm_type, group) for group, some in split.items()]
     total = torch.linalg.vector_norm(torch.stack([norm.to(norms[0]) for norm in norms]), norm_type)
     factor = (max_norm / (total + 1e-6)).clamp(max=1.0)

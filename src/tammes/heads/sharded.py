@@ -17,7 +17,7 @@ from torch import Tensor
 from tammes import checks
 from tammes.geometry.sphere import normalize
 from tammes.heads.agreement import DTYPES, Standing, agree, digest, shard_digest
-from tammes.heads.clipping import SHARD_GROUP
+from tammes.heads.clipping import SHARD_GROUPS
 from tammes.heads.collectives import (
     Group,
     gather_numbers,
@@ -196,7 +196,7 @@ class ShardedPrototypeHead(PrototypeHead):
 
     def _meet(self, embeddings: Tensor, call: str, check: Callable[[], Any]) -> tuple[Any, list[Standing]]:
         """Check the own input and hear of the others', or raise together: what `check` gave, standings."""
-        setattr(self.weight, SHARD_GROUP, self.group)
+        SHARD_GROUPS[self.weight] = self.group
         settings = f"{self._constants()}\ncall: {call}\ngradients: {torch.is_grad_enabled()}"
         found, error, own = None, None, Standing()
         try:
