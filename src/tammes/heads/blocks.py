@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,18 @@ class Options:
     def in_place(self) -> bool:
         """With a single similarity its product is not needed again and may be overwritten."""
         return self.plan.spaces == ("cosine",)
+
+    @property
+    def exponentials(self) -> bool:
+        """With a single scale too, the exponentials of the forward are all that the backward needs."""
+        return self.in_place and len(self.plan.rests) == 1
+
+
+class Kept(NamedTuple):
+    """A block that the backward need not form again."""
+
+    matrix: Tensor  # products, or the only similarity, or its exponentials
+    shift: Tensor | None  # what was taken off each row before the exponential; None without one
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from tammes.geometry.energy import riesz_energy
 from tammes.geometry.sphere import safe_norm
-from tammes.heads.blocks import Block, Options, blocks, in_space, multiply, overwrite
+from tammes.heads.blocks import Block, Kept, Options, blocks, in_space, multiply, overwrite
 from tammes.heads.streamed_backward import Backward
 from tammes.losses.scores import Space
 from tammes.losses.statistics import Plan, Rivals, Statistics, Targets, rows_of
@@ -26,13 +26,13 @@ BUFFER_BYTES = 256 * 2**20
 LEAN_BUFFER_BYTES = 32 * 2**20
 """The same where the user has chosen the blocks, to save memory."""
 
-BLOCK_ELEMENTS = 2**19
+BLOCK_ELEMENTS = 2**20
 """Entries of one block of similarities: small enough for a cache, large enough for a fast product."""
 
 
 def auto_block(num_samples: int) -> int:
-    """Classes per block for a batch: a multiple of 64, between 512 and 8192."""
-    return min(max(BLOCK_ELEMENTS // num_samples // 64 * 64, 512), 8192)
+    """Classes per block for a batch: a multiple of 64, between 1024 and 8192."""
+    return min(max(BLOCK_ELEMENTS // num_samples // 64 * 64, 1024), 8192)
 
 
 def kept_classes(embeddings: Tensor, weight: Tensor, block_size: int, buffer_bytes: int) -> int:
@@ -153,7 +153,7 @@ class Forward:
         plan, n, k = options.plan, rows.shape[0], weight.shape[0]
         low = rows.new_full((n,), -torch.inf)
         self.inverse_norms = rows.new_empty(k)
-        self.kept: list[Tensor] = []
+        self.kept: list[Kept] = []
         self.target = {space: rows.new_zeros(targets.shape) for space in plan.spaces}
         self.hardest = dict.fromkeys(plan.spaces, low)
         self.index = {space: torch.zeros_like(targets[:, 0]) for space in plan.spaces}
@@ -176,17 +176,25 @@ class Forward:
             overwrite(product, columns, inside, -torch.inf)
             for space in self.options.plan.spaces:
                 matrix = product if self.options.in_place else buffers[1]
-                self._similarities(product, matrix, buffers[-1], space, block)
+                scratch = product if self.options.exponentials else buffers[-1]
+                self._similarities(product, matrix, scratch, space, block)
             if keep:
-                found = found * block.inverse[columns] if self.options.in_place else found
-                self.kept.append(product.scatter_(1, columns, found))
+                self.kept.append(self._keep(product, columns, found, block))
             self._prototypes(block)
+
+    def _keep(self, product: Tensor, columns: Tensor, found: Tensor, block: Block) -> Kept:
+        """What the forward leaves of a block: exponentials, or similarities with the targets put back."""
+        if self.options.exponentials:
+            (online,) = self.online.values()
+            return Kept(product, online.shift)
+        found = found * block.inverse[columns] if self.options.in_place else found
+        return Kept(product.scatter_(1, columns, found), None)
 
     def _buffers(self) -> int:
         """How many blocks are in use at once: product, similarity, exponentials; often all in one place."""
         if not self.options.in_place:
             return 3
-        return 1 if not self.options.kept and len(self.online) <= 1 else 2
+        return 1 if self.options.exponentials else 2
 
     def _targets(self, found: Tensor, columns: Tensor, inside: Tensor, block: Block) -> None:
         inverse, base = block.inverse[columns], self.options.plan.product_space
@@ -223,11 +231,13 @@ class _Online:
         self.scale = scale
         self.peak = torch.full_like(like, -torch.inf)
         self.total = torch.zeros_like(like)
+        self.shift = torch.zeros_like(like)  # of the last block's exponentials
 
     def add(self, matrix: Tensor, peak: Tensor, scratch: Tensor) -> None:
         """Take in the columns of `matrix`, whose row-wise maximum over all blocks so far is `peak`."""
         safe = torch.where(peak == -torch.inf, 0.0, peak)
-        torch.add((-self.scale * safe)[:, None], matrix, alpha=self.scale, out=scratch).exp_()
+        self.shift = self.scale * safe
+        torch.add(-self.shift[:, None], matrix, alpha=self.scale, out=scratch).exp_()
         self.total = self.total * torch.exp(self.scale * (self.peak - safe)) + scratch.sum(1)
         self.peak = peak
 

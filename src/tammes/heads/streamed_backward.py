@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tammes.heads.blocks import Block, Options, blocks, in_space, increase, multiply, overwrite
+from tammes.heads.blocks import Block, Kept, Options, blocks, in_space, increase, multiply, overwrite
 from tammes.losses.scores import Space
 
 
@@ -24,7 +24,7 @@ class Backward:
         targets: Tensor,
         inverse_norms: Tensor,
         options: Options,
-        kept: list[Tensor],
+        kept: list[Kept],
     ) -> None:
         self.rows, self.row_norms, self.weight, self.targets = rows, row_norms, weight, targets
         self.inverse_norms, self.options, self.kept = inverse_norms, options, kept
@@ -42,13 +42,13 @@ class Backward:
         self.grad_row_norms = torch.zeros_like(self.row_norms) if self._base != "cosine" else None
         for place, block in enumerate(blocks(self.weight, self.inverse_norms, self.rows.dtype, size)):
             product, *scratch = block.views(room)
-            kept = place < len(self.kept)
-            if kept:
-                product = self.kept[place]
+            kept = self.kept[place] if place < len(self.kept) else None
+            if kept is not None:
+                product = kept.matrix
             else:
                 multiply(self.rows, block.part.T, product, self.options.fast_products)
             if self.options.in_place:
-                of_product, radial = self._in_place(product, block, scaled=kept), None
+                of_product, radial = self._in_place(product, kept, block), None
             else:
                 of_product, radial = self._of_product(product, scratch, block)
             if of_product is not None and self.grad_rows is not None:
@@ -60,13 +60,26 @@ class Backward:
     def _base(self) -> Space:
         return self.options.plan.product_space
 
-    def _in_place(self, product: Tensor, block: Block, *, scaled: bool) -> Tensor | None:
+    def _in_place(self, product: Tensor, kept: Kept | None, block: Block) -> Tensor | None:
         """The gradient of the only similarity, the cosine, written over the block itself."""
         if not self._asked("cosine"):
             return None
-        if not scaled:
-            product.mul_(block.inverse)
-        return self._of_space("cosine", product, product, block).mul_(block.inverse)
+        if kept is not None and kept.shift is not None:
+            self._rescale_exponentials(kept.matrix, kept.shift)
+        else:
+            similarity = product if kept is not None else product.mul_(block.inverse)
+            self._softmax_weights("cosine", similarity, out=product)
+        return self._add_targets("cosine", product, block).mul_(block.inverse)
+
+    def _rescale_exponentials(self, exponentials: Tensor, shift: Tensor) -> None:
+        """The forward's exponentials as softmax weights times their upstream gradient, in place."""
+        ((key, upstream),) = self.g_rest.items()
+        if upstream is None:
+            exponentials.zero_()
+            return
+        rest = self.rest[key]
+        factor = torch.where(rest == -torch.inf, 0.0, torch.exp(shift - rest))
+        exponentials.mul_((key[1] * upstream * factor)[:, None])
 
     def _of_product(
         self, product: Tensor, scratch: list[Tensor], block: Block
@@ -79,7 +92,9 @@ class Backward:
         gradient, radial = None, None
         for space in filter(self._asked, self.options.plan.spaces):
             similarity = in_space(product, space, self._base, block, self.row_norms, out=matrix)
-            part = self._of_space(space, similarity, first if gradient is None else second, block)
+            part = first if gradient is None else second
+            self._softmax_weights(space, similarity, out=part)
+            self._add_targets(space, part, block)
             if space == "cosine" and self._base != "cosine":
                 assert self.grad_row_norms is not None
                 self.grad_row_norms -= (part * similarity).sum(1) / self.row_norms
@@ -95,9 +110,8 @@ class Backward:
         rests = (g for (other, _), g in self.g_rest.items() if other == space)
         return any(g is not None for g in (self.g_target[space], self.g_hardest[space], *rests))
 
-    def _of_space(self, space: Space, similarity: Tensor, out: Tensor, block: Block) -> Tensor:
-        """Gradient of one space's similarities: softmax weights, then targets and rivals by scatter."""
-        self._softmax_weights(space, similarity, out)
+    def _add_targets(self, space: Space, out: Tensor, block: Block) -> Tensor:
+        """Softmax weights to the whole gradient of a space: targets and rivals by scatter."""
         columns, inside = block.columns(self.targets)
         overwrite(out, columns, inside, 0.0)
         g_target, g_hardest = self.g_target[space], self.g_hardest[space]
