@@ -208,7 +208,9 @@ def test_damaged_and_foreign_checkpoints_are_refused_with_what_was_expected(rank
         load_head(folder, head)
     files[2].write_bytes(whole[files[2]])
 
-    for text in (manifest[:-5], "[]", json.dumps(json.loads(manifest) | {"format": "other"})):
+    wrong = [{"format": "other"}, {"num_classes": "7"}, {"shapes": {}}, {"shapes": {"weight": 7}}]
+    texts = [json.dumps(json.loads(manifest) | changed) for changed in wrong]
+    for text in (manifest[:-5], "[]", *texts):
         (folder / "head.json").write_text(text)
         with pytest.raises(ValueError, match=r"head\.json .*Expected a folder that .*save_head wrote"):
             load_head(folder, head)

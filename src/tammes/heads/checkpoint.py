@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from tammes import checks
 from tammes.geometry.sphere import safe_norm
 from tammes.heads.agreement import together
-from tammes.heads.collectives import gather_numbers, reduce
+from tammes.heads.collectives import reduce
 from tammes.heads.manifest import MANIFEST, STATE, Manifest, Stored, check_names
 from tammes.heads.new_rows import unit_rows_away_from
 from tammes.heads.prototype import PrototypeHead
@@ -50,6 +50,14 @@ def save_head(
         optimizer: one that holds `head.weight`.
         classes: the names of all classes, by which their rows can be found again among other classes.
     """
+    rows, whole, manifest = _together(head, lambda: _contents(head, optimizer, classes))
+    _write(Path(path), manifest, _split(head, rows) | whole, head)
+
+
+def _contents(
+    head: PrototypeHead, optimizer: Optimizer | None, classes: Sequence[str] | None
+) -> tuple[Tensors, Tensors, Manifest]:
+    """What has a row for each prototype of this rank, what all ranks have alike, and the manifest."""
     names = None if classes is None else check_names(classes, head.num_classes)
     rows, whole = {"weight": head.weight.detach()}, _beside_weight(head)
     state = {} if optimizer is None else _rows_of_state(head, optimizer)
@@ -64,7 +72,7 @@ def save_head(
         | {name: list(tensor.shape) for name, tensor in whole.items()},
         optimizer=None if optimizer is None else type(optimizer).__name__,
     )
-    _write(Path(path), manifest, _split(head, rows) | whole, head)
+    return rows, whole, manifest
 
 
 def save_prototypes(
@@ -204,17 +212,18 @@ def _place_new_rows(head: PrototypeHead, kept: Tensor, is_new: list[bool]) -> No
     first, last = head.class_range
     weight = head.weight.detach()
     others = weight[kept]
-    seed = int(torch.randint(2**62, ()))
     lengths = torch.stack([safe_norm(others.double()).sum(), kept.double().sum()])
-    over_ranks: Callable[[Tensor], Tensor] = lambda values: values  # noqa: E731
-    if isinstance(head, ShardedPrototypeHead):
-        seed = gather_numbers([seed], head.group, weight.device)[0][0]
-        lengths = reduce(lengths, "SUM", head.group)
-        over_ranks = lambda values: reduce(values, "MAX", head.group)  # noqa: E731
-    total, count = lengths.tolist()
-    away = unit_rows_away_from(others, sum(is_new), seed=seed, over_ranks=over_ranks)
+    total, count = _over_ranks(head, lengths, "SUM").tolist()
+    seed = _over_ranks(head, torch.randint(2**62, (), device=weight.device), "MIN")
+    away = unit_rows_away_from(
+        others, sum(is_new), seed=int(seed), over_ranks=lambda values: _over_ranks(head, values, "MAX")
+    )
     own = away[sum(is_new[:first]) : sum(is_new[:last])]
     weight[~kept] = (total / count if count else 1.0) * own.to(weight)
+
+
+def _over_ranks(head: PrototypeHead, values: Tensor, operation: str) -> Tensor:
+    return reduce(values, operation, head.group) if isinstance(head, ShardedPrototypeHead) else values
 
 
 def _split(head: PrototypeHead, rows: Tensors) -> dict[str, Any]:

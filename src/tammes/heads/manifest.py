@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,22 @@ class Manifest:
             raise FileNotFoundError(f"{folder} is no checkpoint of a head. {expected}") from None
         except ValueError as error:
             raise ValueError(f"{folder / MANIFEST} cannot be read: {error}. {expected}") from error
-        names = {field.name for field in fields(cls)}
-        if not isinstance(stored, dict) or stored.get("format") != FORMAT or set(stored) != names:
+        if not _is_manifest(stored):
             raise ValueError(f"{folder / MANIFEST} is not of the format {FORMAT!r}. {expected}")
         return cls(**stored)
+
+
+def _is_manifest(stored: Any) -> bool:
+    """Whether what was read has the fields of a manifest, and numbers and shapes where they belong."""
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+        return False
+    if set(stored) != {field.name for field in fields(Manifest)} or not isinstance(stored["shapes"], dict):
+        return False
+    shapes = stored["shapes"].values()
+    if "weight" not in stored["shapes"] or not all(isinstance(shape, list) for shape in shapes):
+        return False
+    numbers = [stored["num_classes"], stored["in_features"], *chain(*shapes)]
+    return all(isinstance(number, int) for number in numbers)
 
 
 def check_names(classes: Sequence[str], num_classes: int) -> list[str]:
