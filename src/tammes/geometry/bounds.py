@@ -34,7 +34,7 @@ def largest_class_margin(k: int, d: int) -> LargestClassMargin:
 
     Elsewhere the least of the bounds that apply: Levenshtein's for every d (the best that linear
     programming gives in closed form; met by the icosahedron and the roots of E8, among others) and Fejes
-    Toth's for d = 3.
+    Tóth's for d = 3.
 
     >>> margin = largest_class_margin(8, 3)
     >>> f"{math.degrees(margin.angle):.4f}", margin.exact
@@ -55,9 +55,9 @@ def largest_class_margin(k: int, d: int) -> LargestClassMargin:
     if (k, d) in _PROVED:
         cosine, name = _PROVED[k, d]
         return LargestClassMargin(math.acos(cosine), True, name)
-    bounds = [LargestClassMargin(levenshtein(k, d), False, "Levenshtein")]
+    bounds = [LargestClassMargin(levenshtein(k, d), (k, d) in _SHARP, "Levenshtein")]
     if d == 3:
-        bounds.append(LargestClassMargin(fejes_toth(k), False, "Fejes Toth"))
+        bounds.append(LargestClassMargin(fejes_toth(k), False, "Fejes Tóth"))
     return min(bounds, key=lambda bound: bound.angle)
 
 
@@ -165,13 +165,20 @@ def _snub_cube() -> float:
 
 # Largest cosine at sizes where the optimum is proved and the general bounds do not meet it.
 _PROVED = {
-    (7, 3): (_cubic_root([3, -9, -3, 1], 0.21), "Schuette and van der Waerden 1951"),
-    (8, 3): ((math.sqrt(8) - 1) / 7, "Schuette and van der Waerden 1951"),
-    (9, 3): (1 / 3, "Schuette and van der Waerden 1951"),
+    (7, 3): (_cubic_root([3, -9, -3, 1], 0.21), "Schütte and van der Waerden 1951"),
+    (8, 3): ((math.sqrt(8) - 1) / 7, "Schütte and van der Waerden 1951"),
+    (9, 3): (1 / 3, "Schütte and van der Waerden 1951"),
     (10, 3): (_cubic_root([7, -4, -2, 1], 0.40), "Danzer 1963"),
     (11, 3): (1 / math.sqrt(5), "Danzer 1963"),
-    (12, 3): (1 / math.sqrt(5), "Fejes Toth"),
+    (12, 3): (1 / math.sqrt(5), "Fejes Tóth"),
     (24, 3): (_snub_cube(), "Robinson 1961"),
     (10, 4): (1 / 6, "Bachoc and Vallentin 2009"),
-    (120, 4): ((1 + math.sqrt(5)) / 4, "Boeroeczky 1978"),
+    (24, 4): (1 / 2, "de Laat, Leijenhorst and de Muinck Keizer 2024"),
+    (120, 4): ((1 + math.sqrt(5)) / 4, "Böröczky 1978"),
 }
+
+# Sizes of known packings that meet Levenshtein's bound (V. I. Levenshtein 1992; H. Cohn and A. Kumar 2007).
+_SHARP = frozenset(
+    [(16, 5), (27, 6), (56, 7), (240, 8), (112, 21), (162, 21), (100, 22), (275, 22), (891, 22)]
+    + [(552, 23), (4600, 23), (196560, 24)]
+)

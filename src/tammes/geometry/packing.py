@@ -133,10 +133,11 @@ def pack(
             points = _sweep(starts[0], seed, clock, progress)
         elif method == "riesz":
             # t = 2 a makes points that touch as stiff as they are at s = a / (1 - cos).
-            points = _found(Search(LogDistances(), None, 0.5, clock, progress), starts)
+            points = _found(Search(LogDistances(), None, 0.5, -math.inf, clock, progress), starts)
         else:
             terms = CosineTerms(k) if polish and small(k, d) else None
-            points = _found(Search(Cosines(), terms, 1 - math.cos(bound.angle), clock, progress), starts)
+            goal = math.cos(bound.angle)
+            points = _found(Search(Cosines(), terms, 1 - goal, goal, clock, progress), starts)
     points = normalize(double(points.to(device)))
     angle = smallest_angle(points) if swept else float(class_margin(points))
     return Packing(points, angle, bound.angle, bound.name, clock.seconds)
@@ -161,7 +162,7 @@ def softmax_code(
     clock = _checked_clock(seed, restarts, time_limit)
     softness = 1 - math.cos(largest_class_margin(k, d).angle)
     terms = MarginTerms(k) if small(2 * k, d) else None
-    search = Search(NegativeMargins(), terms, softness, clock, None)
+    search = Search(NegativeMargins(), terms, softness, -softness, clock, None)
     points = _found(search, random_starts(restarts, 2 * k, d, seed))
     weight, features = normalize(points.double()).chunk(2)
     return SoftmaxCode(weight, features, float(gamma_min(features, weight, torch.arange(k))))

@@ -12,7 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tammes.geometry.descent import Points, Potential, largest_term, lbfgs, log_sum_exp, weighted_term
+from tammes.geometry.descent import (
+    PerStart,
+    Points,
+    Potential,
+    largest_term,
+    lbfgs,
+    log_sum_exp,
+    weighted_term,
+)
 from tammes.geometry.polish import Terms, polish
 from tammes.geometry.sphere import normalize
 
@@ -21,7 +29,7 @@ Progress = Callable[[float, str], None]
 
 # Exponents are given as a = s (1 - cos(bound)): by how many e-folds coinciding points are dearer than points
 # that touch. Cold starts (a = 32, left before it converges) stay apart where warm ones merge into one.
-_COLD = ((32.0, 100), (256.0, 150))
+_COLD = ((32.0, 80), (256.0, 100))
 _WARMEST, _COLDEST, _COOLING = 16.0, 2.0**18, 4.0
 _ITERATIONS = 300
 # Linear programs over more moves than this take longer than descent does.
@@ -29,7 +37,9 @@ _SMALL = 800
 _EFFORT = 500_000
 _BATCH = 2**22
 _POLISHED = 10
-_SAME = 1e-7
+_SAME = 1e-5
+_CLEARLY = 0.01
+_MET = 1e-12
 
 
 class Clock:
@@ -74,6 +84,7 @@ class Search:
         potential: the terms, for descent of many starts at once.
         terms: the same terms, for the polish; None to go without.
         softness: the unit of exponents, 1 - cos(bound).
+        goal: what the largest term cannot fall below; the search ends when it gets there.
         clock: when to stop.
         progress: told of the best so far.
         points: the best so far.
@@ -84,6 +95,7 @@ class Search:
     potential: Potential
     terms: Terms | None
     softness: float
+    goal: float
     clock: Clock
     progress: Progress | None
     points: Float[Tensor, "rows d"] = field(init=False)
@@ -103,10 +115,11 @@ class Search:
         size = max(1, _BATCH // starts.shape[1] ** 2)
         reached = torch.cat([self._descend_cold(batch) for batch in starts.split(size)])
         self.finished = not self.clock.stop()
-        for rank, start in enumerate(self._promising(reached), start=1):
-            if self.clock.stop():
+        for promise, start in zip(*self._promising(reached), strict=True):
+            done = self.value <= max(self.goal + _MET, float(promise) - _CLEARLY * self.softness)
+            if done or self.clock.stop():
                 break
-            self._tell(f"polishing {rank} of at most {_POLISHED}")
+            self._tell("polishing")
             self._finish(start)
 
     def _one_by_one(self, starts: Points) -> None:
@@ -131,12 +144,12 @@ class Search:
             stop=self.clock.stop,
         )
 
-    def _promising(self, points: Points) -> Points:
-        """Starts in the order of what they promise, one of each kind."""
+    def _promising(self, points: Points) -> tuple[PerStart, Points]:
+        """What starts promise, in rising order, and the starts; one of each kind."""
         promise = weighted_term(self.potential, points, _COLD[-1][0] / self.softness)
         promise, order = promise.sort()
         fresh = promise.diff(prepend=promise.new_tensor([-math.inf])) > _SAME * self.softness
-        return points[order[fresh][:_POLISHED]]
+        return promise[fresh][:_POLISHED], points[order[fresh][:_POLISHED]]
 
     def _finish(self, start: Float[Tensor, "rows d"]) -> None:
         if self.terms is None:
@@ -177,7 +190,7 @@ def random_starts(restarts: int | None, rows: int, d: int, seed: int) -> Points:
     find, large ones take long and differ little.
     """
     if restarts is None:
-        restarts = max(1, min(2 * rows * d, _EFFORT // rows**2)) if small(rows, d) else 1
+        restarts = max(1, min(2 * rows * (d - 1) * (d - 2), _EFFORT // rows**2)) if small(rows, d) else 1
     generator = torch.Generator().manual_seed(seed)
     dtype = torch.float64 if small(rows, d) else torch.float32
     return normalize(torch.randn(restarts, rows, d, generator=generator, dtype=dtype))
