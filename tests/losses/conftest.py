@@ -46,7 +46,7 @@ def make_examples(k: int) -> dict[str, Term]:
         "CE cosine": CrossEntropy(normalize=True, scale=12),
         "Focal": Focal(gamma=2),
         "Focal fractional smooth": Focal(gamma=0.5, label_smoothing=0.2),
-        "Focal cosine": Focal(gamma=1.5, normalize=True, scale=12),
+        "Focal cosine": Focal(gamma=0.5, normalize=True, scale=12),
         "LSoftmax": LSoftmax(margin=4),
         "LSoftmax real smooth": LSoftmax(margin=1.7, label_smoothing=0.1),
         "LSoftmax per class": LSoftmax(margin=spread(1, 3)),

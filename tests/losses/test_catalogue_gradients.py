@@ -36,7 +36,9 @@ def test_gradcheck(exact_objective, way, kind, batch, label_kinds, loss_by):
     def loss(z, w, sample_weight):
         return loss_by(way, exact_objective, z, w, labels, sample_weight=sample_weight)
 
-    assert gradcheck(loss, [batch.embeddings, batch.weight, sample_weight], fast_mode=True)
+    # A second backward computes again what the first read from a buffer, with other roundings.
+    inputs = [batch.embeddings, batch.weight, sample_weight]
+    assert gradcheck(loss, inputs, fast_mode=True, nondet_tol=1e-12)
 
 
 def test_gradcheck_of_soft_targets(exact_objective, batch, label_kinds):

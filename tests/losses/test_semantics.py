@@ -189,6 +189,17 @@ def test_a_tie_goes_to_the_lowest_class(way, loss_by):
         assert of_w[3:].eq(0).all()
 
 
+def test_a_tie_of_a_rival_with_another_label_goes_to_the_lowest_class(way, loss_by):
+    """Prototypes 1 and 3 coincide and 3 is the second label: as a sample of class 0, class 1 is pushed."""
+    w = torch.eye(5, dtype=torch.float64)[[0, 1, 2, 1, 3, 4]].requires_grad_()
+    z = torch.tensor([[0.3, 0.9, 0.1, 0, 0]], dtype=torch.float64)
+    for second in (1, 3):
+        labels = MixedLabels(torch.tensor([0]), torch.tensor([second]), 1.0)
+        (of_w,) = torch.autograd.grad(loss_by(way, SampleMargin(), z, w, labels), w)
+        assert of_w[1].norm() > 0
+        assert of_w[3].eq(0).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
 def test_labels_of_any_integer_type(dtype, new_batch):
     z, w, _ = new_batch(k=300)
