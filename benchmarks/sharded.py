@@ -24,7 +24,7 @@ from tammes.heads import ShardedPrototypeHead
 from tammes.provenance import stamp, write_json
 
 RESULTS = Path("results/bench_sharded.json")
-CORES, ROUNDS, STEPS = 2, 3, 5
+CORES, ROUNDS, STEPS, PAUSE = 2, 3, 7, 0.1
 N, D = 256, 512
 OBJECTIVES = ("LMSoftmax(s=16)", "ArcFace(s=64, m=0.5)")
 CLASSES = (10_000, 100_000)
@@ -49,10 +49,11 @@ def step(head: PrototypeHead, embeddings: torch.Tensor, labels: torch.Tensor) ->
 
 
 def best_seconds(run: Callable[[], None], wait: Callable[[], Any]) -> float:
-    """Of several steps after one to warm up; ranks start each together."""
+    """Of several steps after one to warm up; ranks start each together, and all contenders rested."""
     run()
     best = float("inf")
     for _ in range(STEPS):
+        time.sleep(PAUSE)
         wait()
         start = time.perf_counter()
         run()

@@ -19,9 +19,13 @@ def side_by_side(contenders: dict[str, Callable[[], object]], *, rounds: int = 5
     return best
 
 
-def peak_bytes(run: Callable[[], object]) -> int:
-    """How far the resident memory of this process rises above its present level while `run` works (Linux)."""
-    run()
+def peak_bytes(run: Callable[[], object], *, warm: bool = True) -> int:
+    """How far the resident memory of this process rises above its present level while `run` works (Linux).
+
+    It runs once before, unless it is not to be `warm`, so that what stays behind does not count.
+    """
+    if warm:
+        run()
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     before = _status("VmRSS")

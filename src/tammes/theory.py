@@ -23,6 +23,7 @@ from tammes.losses.objective import Objective, PerClassValue, Term, combine, pla
 from tammes.losses.regularisers import HypersphericalEnergy, SampleMargin, ZeroCentroid
 from tammes.losses.scores import Space
 from tammes.losses.statistics import Plan, Rivals, Statistics, dense
+from tammes.threads import one_thread
 from tammes.types import PerClass, Prototypes, Scalar
 
 Counts = Sequence[int] | Sequence[float]
@@ -244,7 +245,8 @@ def free_features(
     # Features need the span of the prototypes and one direction out of it: no loss sees more.
     width = min(d, k + 1)
     starts = _starts(k, width, d, seed) if start is None else [torch.cat([start.points, start.features])]
-    end = _descend(_stages(objective), [points[:, :width] for points in starts], weights)
+    with one_thread():
+        end = _descend(_stages(objective), [points[:, :width] for points in starts], weights)
     if not end.gradient <= _CONVERGED:
         warnings.warn(f"{objective} has not converged: its gradient is {end.gradient:.1g}.", stacklevel=2)
     points = torch.nn.functional.pad(end.points, (0, d - width))

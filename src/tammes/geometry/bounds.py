@@ -70,7 +70,7 @@ def fejes_toth(k: int) -> float:
     and 12.
     """
     omega = k * math.pi / (6 * (k - 2))
-    # cos(theta) = (cot^2 - 1) / 2 is sin(theta / 2) = sqrt(3 - cot^2) / 2, which keeps the digits of small angles.
+    # cos(theta) = (cot^2 - 1) / 2 is sin(theta / 2) = sqrt(3 - cot^2) / 2, which keeps small angles exact.
     return 2 * math.asin(math.sqrt(max(0.0, 3 - 1 / math.tan(omega) ** 2)) / 2)
 
 
@@ -179,6 +179,6 @@ _PROVED = {
 
 # Sizes of known packings that meet Levenshtein's bound (V. I. Levenshtein 1992; H. Cohn and A. Kumar 2007).
 _SHARP = frozenset(
-    [(16, 5), (27, 6), (56, 7), (240, 8), (112, 21), (162, 21), (100, 22), (275, 22), (891, 22)]
-    + [(552, 23), (4600, 23), (196560, 24)]
+    {(16, 5), (27, 6), (56, 7), (240, 8), (112, 21), (162, 21), (100, 22), (275, 22), (891, 22)}
+    | {(552, 23), (4600, 23), (196560, 24)}
 )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,8 +23,9 @@ _CHECK_EVERY = 10
 _BLOCK = 2**22
 
 
+@runtime_checkable
 class Potential(Protocol):
-    """Functions of the points of each start, laid out in a square matrix; descent lowers the largest of them."""
+    """Functions of the points of each start, in a square matrix; descent lowers the largest of them."""
 
     def size(self, points: Points) -> int:
         """Rows of the matrix."""
@@ -220,7 +221,7 @@ class _Memory:
         self.curvature = torch.where(useful, fresh, previous)
 
     def direction(self, points: Points, gradient: Points) -> Points:
-        """Minus the inverse Hessian's estimate times the gradient; minus the gradient where that would climb."""
+        """Minus the inverse Hessian's estimate times the gradient; minus the latter where that climbs."""
         assert self.curvature is not None
         result, weights = -gradient, []
         for step, change, inverse in reversed(self.pairs):

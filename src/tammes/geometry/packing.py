@@ -1,7 +1,8 @@
-"""The Tammes problem: k points on the sphere in d dimensions, as far apart as they can be (paper, eq. 2.2)."""
+"""The Tammes problem: k points on the sphere in d dimensions, as far apart as they can be (eq. 2.3)."""
 
 import math
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -20,6 +21,7 @@ from tammes.geometry.simplex import orthoplex, polygon, simplex
 from tammes.geometry.sphere import normalize
 from tammes.geometry.sweeps import measuring_time, smallest_angle, sweep_apart
 from tammes.geometry.tiles import blocks, double
+from tammes.threads import one_thread
 from tammes.types import Prototypes
 
 _CONTACT = 1e-7
@@ -48,7 +50,7 @@ class Packing:
 
     @property
     def gamma(self) -> float:
-        """The largest `gamma_min` that these prototypes allow, 1 - cos(angle); features at the prototypes have it."""
+        """The largest `gamma_min` that these prototypes allow, 1 - cos(angle), with features on them."""
         return 2 * math.sin(self.angle / 2) ** 2
 
     @property
@@ -110,7 +112,7 @@ def pack(
         restarts: how many random starts; by default as many as are worth their time.
         time_limit: seconds after which the best so far is returned. Ctrl-C does the same.
         polish: whether to finish with linear programs; without, only growing exponents.
-        method: "riesz" descends the paper's Riesz energy (eq. 2.3) with growing t instead, for comparison.
+        method: "riesz" descends the paper's Riesz energy (eq. 2.4) with growing t instead, for comparison.
         device: where the work is done on large problems, and where the points are returned.
         progress: called now and then with the angle so far and what is being done.
 
@@ -183,7 +185,8 @@ def _closed_form(k: int, d: int) -> Prototypes:
 
 
 def _found(search: Search, starts: Points) -> Prototypes:
-    with search.clock.interruptible():
+    threads = one_thread() if small(*starts.shape[1:]) else nullcontext()
+    with threads, search.clock.interruptible():
         search.run(starts)
     _warn_unless(search.finished, search.clock)
     return search.points

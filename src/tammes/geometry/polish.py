@@ -8,7 +8,7 @@ undetermined, stay where they are. Converges quadratically: four programs reach 
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +20,7 @@ _CONVERGED = 1e-14
 _SMALLEST_RADIUS = 1e-10
 
 
+@runtime_checkable
 class Terms(Protocol):
     """Functions of unit vectors whose maximum is to be lowered."""
 
@@ -49,7 +50,7 @@ class CosineTerms:
 
 
 class MarginTerms:
-    r""":math:`(w_j - w_i) \cdot z_i` of k prototypes followed by k features: the largest is minus gamma_min."""
+    r""":math:`(w_j - w_i) \cdot z_i` of k prototypes, then k features: the largest is minus gamma_min."""
 
     def __init__(self, classes: int) -> None:
         self.own, self.other = np.nonzero(~np.eye(classes, dtype=bool))
@@ -162,7 +163,8 @@ def _equalise(
     from scipy.linalg import lstsq
 
     system = np.column_stack([rates, -np.ones(len(rates))])
-    return lstsq(system, slack, cond=1e-11, lapack_driver="gelsy")[0][:-1]
+    solution: Any = lstsq(system, slack, cond=1e-11, lapack_driver="gelsy")
+    return solution[0][:-1]
 
 
 def _tangent_bases(points: Rows) -> Float[np.ndarray, "rows d-1 d"]:
@@ -170,7 +172,7 @@ def _tangent_bases(points: Rows) -> Float[np.ndarray, "rows d-1 d"]:
 
     The reflection takes the first axis, or its opposite, to the point.
     """
-    rows, d = points.shape
+    d = points.shape[1]
     normal = points.copy()
     normal[:, 0] += np.where(points[:, 0] < 0, -1.0, 1.0)
     scale = 2 / (normal**2).sum(1)

@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tammes.geometry.descent import (
-    PerStart,
     Points,
     Potential,
     largest_term,
@@ -28,9 +27,14 @@ Progress = Callable[[float, str], None]
 """Called with the angle so far, in radians, and what is being done."""
 
 # Exponents are given as a = s (1 - cos(bound)): by how many e-folds coinciding points are dearer than points
-# that touch. Cold starts (a = 32, left before it converges) stay apart where warm ones merge into one.
+# that touch. With few points, cold starts left before they converge stay apart where warm ones merge into
+# one, and find optima with a small basin (k = 21 in d = 3). With more, warm ones find the order that cold ones
+# freeze out of (k = 120 in d = 4).
 _COLD = ((32.0, 80), (256.0, 100))
-_WARMEST, _COLDEST, _COOLING = 16.0, 2.0**18, 4.0
+_WARM = ((4.0, 60), (32.0, 60), (256.0, 100))
+_FEW = 32
+_FINAL = 256.0
+_WARMEST, _COLDEST, _COOLING = 4.0, 2.0**18, 4.0
 _ITERATIONS = 300
 # Linear programs over more moves than this take longer than descent does.
 _SMALL = 800
@@ -113,7 +117,7 @@ class Search:
         """Descend all starts at once, then polish the most promising ones that differ."""
         self._offer(starts)
         size = max(1, _BATCH // starts.shape[1] ** 2)
-        reached = torch.cat([self._descend_cold(batch) for batch in starts.split(size)])
+        reached = torch.cat([self._descend_all(batch) for batch in starts.split(size)])
         self.finished = not self.clock.stop()
         for promise, start in zip(*self._promising(reached), strict=True):
             done = self.value <= max(self.goal + _MET, float(promise) - _CLEARLY * self.softness)
@@ -128,9 +132,9 @@ class Search:
             self._offer(start)
             self._cool(start, _WARMEST)
 
-    def _descend_cold(self, points: Points) -> Points:
+    def _descend_all(self, points: Points) -> Points:
         self._tell(f"descending {len(points)} starts")
-        for exponent, iterations in _COLD:
+        for exponent, iterations in _COLD if points.shape[1] <= _FEW else _WARM:
             points = self._descend(points, exponent, iterations)
         self._offer(points)
         return points
@@ -144,22 +148,24 @@ class Search:
             stop=self.clock.stop,
         )
 
-    def _promising(self, points: Points) -> tuple[PerStart, Points]:
+    def _promising(
+        self, points: Points
+    ) -> tuple[Float[Tensor, " promising"], Float[Tensor, "promising rows d"]]:
         """What starts promise, in rising order, and the starts; one of each kind."""
-        promise = weighted_term(self.potential, points, _COLD[-1][0] / self.softness)
+        promise = weighted_term(self.potential, points, _FINAL / self.softness)
         promise, order = promise.sort()
         fresh = promise.diff(prepend=promise.new_tensor([-math.inf])) > _SAME * self.softness
         return promise[fresh][:_POLISHED], points[order[fresh][:_POLISHED]]
 
     def _finish(self, start: Float[Tensor, "rows d"]) -> None:
         if self.terms is None:
-            self._cool(start[None], _COLD[-1][0] * _COOLING)
+            self._cool(start[None], _FINAL * _COOLING)
             return
         points = polish(start.numpy(), self.terms, target=self.value, stop=self.clock.stop)
         self._offer(torch.from_numpy(points)[None])
 
     def _cool(self, points: Points, exponent: float) -> None:
-        """Descend at growing exponents, until those near the largest term are equal for all that one can see."""
+        """Descend at growing exponents, until the terms near the largest are equal as far as one can see."""
         while exponent <= _COLDEST and not self.clock.stop():
             self._tell(f"descending with s = {exponent / self.softness:.0f}")
             points = self._descend(points, exponent, _ITERATIONS)

@@ -42,7 +42,7 @@ def simplex(
 def orthoplex(
     k: int, d: int, *, dtype: torch.dtype = torch.float64, device: torch.device | str | None = None
 ) -> Prototypes:
-    """The axes of d dimensions and k - d of their opposites: for d + 2 <= k <= 2 d no class margin beats 90 degrees.
+    """The axes of d dimensions and k - d of their opposites: for d + 2 <= k <= 2 d none beats 90 degrees.
 
     >>> orthoplex(4, 2)
     tensor([[ 1.,  0.],
@@ -58,7 +58,7 @@ def orthoplex(
             "Use `geometry.simplex(k, d)` for fewer classes, `geometry.pack(k, d)` for more."
         )
     axes = torch.eye(d, dtype=torch.float64)
-    return torch.cat([axes, -axes[: k - d]]).to(device=device, dtype=dtype)
+    return torch.cat([axes, 0 - axes[: k - d]]).to(device=device, dtype=dtype)
 
 
 def polygon(
