@@ -1,6 +1,8 @@
 """`make bench`: every benchmark, one after the other; results and plots go to results/."""
 
-from benchmarks import head, packing
+from benchmarks import head, packing, sampled, sharded
 
 head.main([])
 packing.main()
+sampled.main()
+sharded.main()

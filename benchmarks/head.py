@@ -300,7 +300,8 @@ def main(names: list[str]) -> None:
         print(json.dumps(found[name], indent=1), flush=True)
         found["stamp"] = stamp(seconds=time.perf_counter() - start) | {"seed": 0, "dtype": "float32"}
         write_json(RESULTS, found)
-    plot()
+    if {"curves", "memory"} <= found.keys():
+        plot()
 
 
 if __name__ == "__main__":

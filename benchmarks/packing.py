@@ -99,10 +99,10 @@ def main() -> None:
         found[f"d={d}"] = small(d)
         print(f"d={d}: {found[f'd={d}']['seconds']} s", flush=True)
     torch.set_num_threads(2)
-    found["against Adam"] = side_by_side(1000, 128, 50.0)
+    found["against Adam"] = side_by_side(1000, 128, 25.0)
     print(found["against Adam"], flush=True)
     write_json(RESULTS, found | stamp(seconds=time.perf_counter() - start))
-    found["huge"] = huge(100_000, 512, (60.0, 150.0))
+    found["huge"] = huge(100_000, 512, (30.0, 60.0))
     print(found["huge"], flush=True)
     write_json(RESULTS, found | stamp(seconds=time.perf_counter() - start))
 

@@ -13,10 +13,11 @@ import tammes
 
 SOURCE = Path(tammes.__file__).parent
 
-BASE = {"types", "checks"}
+BASE = {"types", "checks", "threads"}
 BELOW: dict[str, set[str]] = {
     "types": set(),
     "checks": {"types"},
+    "threads": set(),
     "provenance": BASE,
     "geometry": BASE,
     "data": BASE,
