@@ -28,7 +28,7 @@ Progress = Callable[[float, str], None]
 
 # Exponents are given as a = s (1 - cos(bound)): by how many e-folds coinciding points are dearer than points
 # that touch. With few points, cold starts left before they converge stay apart where warm ones merge into
-# one, and find optima with a small basin (k = 21 in d = 3). With more, warm ones find the order that cold ones
+# one, and find optima with a small basin (k = 21 in d = 3). With more, warm ones find the order cold ones
 # freeze out of (k = 120 in d = 4).
 _COLD = ((32.0, 80), (256.0, 100))
 _WARM = ((4.0, 60), (32.0, 60), (256.0, 100))
