@@ -95,9 +95,8 @@ def world(device: str) -> Iterator[World]:
 def determinism(wanted: bool) -> Iterator[None]:
     """Only deterministic algorithms within; an operation that has none is an error."""
     before = torch.are_deterministic_algorithms_enabled()
-    if wanted:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS repeats itself only so
-        torch.use_deterministic_algorithms(True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS repeats itself only so
+    torch.use_deterministic_algorithms(wanted or before)
     try:
         yield
     finally:

@@ -130,8 +130,6 @@ class Engine:
         images, labels = self._mixed(batch, step) if self.config.mixup else (batch.images, batch.labels)
         parts, total = self.config.accumulate, torch.zeros((), device=self.world.device)
         for part, some in zip(images.tensor_split(parts), _split(labels, parts), strict=True):
-            if not len(part) and self.world.size == 1:
-                continue  # its images could not be read
             share = 1 / parts if self.world.size > 1 else len(part) / len(images)
             with self._autocast():
                 embeddings = self.forward(part)
