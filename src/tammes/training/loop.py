@@ -1,17 +1,18 @@
 """The training loop, readable on one screen, and `train`, which sets it up in a folder."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tammes.data import Batches, DataSet
+from tammes.provenance import stamp
 from tammes.training.classifier import DataFacts, build_classifier, calibrate, load_data
 from tammes.training.config import Config
 from tammes.training.distributed import World, determinism, world
 from tammes.training.engine import Engine
 from tammes.training.evaluation import Evaluation, evaluate
 from tammes.training.folder import RunFolder
-from tammes.training.record import record
 from tammes.training.schedules import learning_rate
 from tammes.training.sinks import JsonLines, Sink, TensorBoard, rewind
 from tammes.training.watch import State, Watch, listening
@@ -112,7 +113,11 @@ def folder_sinks(folder: RunFolder, config: Config, step: int) -> list[Sink]:
 def outcome(engine: Engine, dataset: DataSet, state: State, evaluation: Evaluation) -> dict[str, Any]:
     """The record of a finished run."""
     config, here, head = engine.config, engine.world, engine.classifier.head
-    return record(config, here.device, processes=here.size, seconds=state.seconds) | {
+    origin = stamp(seconds=state.seconds, device=here.device)
+    origin["machine"]["processes"] = here.size
+    return origin | {
+        "config": dataclasses.asdict(config),
+        "seed": config.seed,
         "data": dataset.name,
         "classes": head.num_classes,
         "dimensions": head.in_features,
