@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tammes.training.evaluation import Evaluation
+from tammes.metrics.classification import Evaluation
 
 METRICS = ("acc %", "m_cls deg", "at most", "m_samp", "at most", "gamma_min")
 

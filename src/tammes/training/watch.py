@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tammes.metrics.classification import Evaluation
 from tammes.training.engine import Engine
-from tammes.training.evaluation import Evaluation
 from tammes.training.folder import RunFolder
 from tammes.training.sinks import Sink
 

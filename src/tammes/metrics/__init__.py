@@ -1,0 +1,1 @@
+"""Measures of trained models, from arrays alone."""
