@@ -19,15 +19,22 @@ def print_result(result: dict[str, Any]) -> None:
 
 def print_runs(rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Runs side by side: accuracy, class margin and its maximum, sample margin and its ceiling."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run")
-    table.add_column("objective")
-    for column in (*METRICS, "s"):
-        table.add_column(column, justify="right")
+    by_data: dict[str, list[list[Cell]]] = {}
     for name, result in rows:
         objective, seconds = result["config"]["objective"], f"{result['seconds']:.0f}"
-        table.add_row(name, objective, *metrics_row(result["metrics"]), seconds)
-    _console().print(table)
+        texts = (name, objective, *metrics_row(result["metrics"]), seconds)
+        by_data.setdefault(result["data"], []).append([Cell(text) for text in texts])
+    apart = len(by_data) > 1
+    for data, lines in by_data.items():
+        columns = ("run", "objective", *METRICS, "s")
+        print_grid(Grid(f"on {data}" if apart else "", columns, [("", lines)], words=2))
+    if apart:
+        print("Runs on different data are kept apart: their numbers do not compare.")
+
+
+def print_grid(grid: Grid) -> None:
+    """A table on standard output."""
+    _console().print(to_terminal(grid))
 
 
 def metrics_row(metrics: dict[str, Any]) -> list[str]:

@@ -1,0 +1,74 @@
+"""What the commands of all tables share: their flags, training what is missing, printing, filling pages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tammes.recipes.table import Row
+    from tammes.report.tables import Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFlags:
+    """Flags of every table."""
+
+    preset: Literal["laptop", "paper"] = "laptop"
+    """The paper's own settings, or smaller networks and fewer epochs on the same data."""
+    rows: tuple[str, ...] = ()
+    """Rows to train, in this order; wildcards as in "cosface-*". All by default."""
+    seeds: int = 1
+    """Train each row with so many seeds; the table shows mean and standard deviation."""
+    jobs: int = 1
+    """So many rows are trained at the same time, in processes that share the threads."""
+    data_root: str = "data"
+    """Where the data sets lie."""
+    out: str = "results"
+    """Folder of the rows' records; finished rows are kept."""
+    runs: str = "runs"
+    """Folder of the runs with their checkpoints."""
+    show: bool = False
+    """Train nothing; print what there is."""
+    fill: str | None = None
+    """Also put the table into this Markdown page, between the lines that bear its name."""
+
+    def reproduce(
+        self,
+        name: str,
+        title: str,
+        rows: Sequence["Row"],
+        columns: Sequence["Column"],
+        *,
+        prefix: str = "",
+        notes: Sequence[str] = (),
+    ) -> int:
+        """Train the rows that are asked for and missing, then print the whole table.
+
+        Args:
+            name: of the table in pages.
+            title: what the numbers are of.
+            rows: all of the table, in its order, without seeds.
+            columns: the metrics.
+            prefix: what all keys begin with; `--rows` leaves it out.
+            notes: sentences below the table.
+        """
+        from tammes.cli.tables import print_grid
+        from tammes.recipes.table import read_rows, run_rows, seeded, select
+        from tammes.report.tables import beside, fill, to_markdown
+        from tammes.training.watch import RunInterruptedError
+
+        chosen, every, out = select(rows, self.rows, prefix), seeded(rows, self.seeds), Path(self.out)
+        interrupted = None
+        try:
+            if not self.show:
+                run_rows(seeded(chosen, self.seeds), out, runs=Path(self.runs), jobs=self.jobs)
+        except RunInterruptedError as error:
+            interrupted = error
+        grid = beside(title, every, read_rows(every, out), columns, notes)
+        print_grid(grid)
+        if self.fill is not None:
+            fill(Path(self.fill), name, to_markdown(grid))
+        if interrupted is not None:
+            raise interrupted
+        return 0
