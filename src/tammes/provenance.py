@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,14 +62,17 @@ def processor() -> str:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """`content` as JSON at `path`, by way of a temporary file and a rename."""
+    """`content` as JSON at `path`."""
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """`text` at `path`, by way of a temporary file and a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

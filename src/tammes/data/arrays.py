@@ -1,6 +1,7 @@
 """Any `.npz` file with x_train, y_train, x_test, y_test."""
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def npz(
         classes: names in label order; by default the labels themselves.
         augmentation: by default a shift by up to an eighth of the side, and a flip of colour images.
     """
-    stored = _read(path)
+    stored = read_arrays(path, KEYS)
     x_train, x_test = _images(path, "x_train", stored), _images(path, "x_test", stored)
     values = np.unique(stored["y_train"])
     train, test = (
@@ -44,13 +45,18 @@ def npz(
     return in_memory(path.stem, train, test, names, augmentation or usual, size)
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays of a numpy archive, those `needed` among them; read without pickle."""
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
     try:
+        if not zipfile.is_zipfile(path):
+            raise zipfile.BadZipFile("it is no .npz file")
         with np.load(path, allow_pickle=False) as archive:
-            missing = [key for key in KEYS if key not in archive]
+            missing = [key for key in needed if key not in archive]
             if missing:
-                raise ValueError(f"{path} must hold {', '.join(KEYS)}; missing: {', '.join(missing)}.")
-            return {key: archive[key] for key in KEYS}
+                raise ValueError(f"{path} must hold {', '.join(needed)}; missing: {', '.join(missing)}.")
+            return dict(archive)
     except (zipfile.BadZipFile, EOFError, OSError) as error:
         raise ValueError(f"{path} cannot be read as a numpy archive: {error}. Was it cut short?") from error
     except ValueError as error:
@@ -58,7 +64,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             raise
         raise ValueError(
             f"{path} holds Python objects, which are not loaded as they can run code. "
-            "Save plain arrays: uint8 images and integer labels."
+            "Save plain arrays, labels as integers."
         ) from error
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import tammes
+from tammes.data.arrays import read_arrays
 from tammes.training.classifier import Classifier, DataFacts, build_classifier
 from tammes.training.config import Config, read_config
 from tammes.training.storage import read_state, read_tensors, write_bytes, write_json, write_tensors
@@ -45,6 +46,11 @@ class RunFolder:
     def result(self) -> dict[str, Any] | None:
         """The record of a run that is over."""
         return self._json("result.json") if (self.path / "result.json").is_file() else None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What the last evaluation kept of every sample and class."""
+        return read_arrays(self.path / "margins.npz", ("label", "prediction", "sample_margin"))
 
     def _check_there(self) -> None:
         if not (self.path / "config.json").is_file():
