@@ -52,6 +52,15 @@ def test_an_evaluation_is_what_the_definitions_say(problem):
         )
 
 
+def test_the_norms_of_prototypes_are_measured(problem):
+    classifier, data = problem
+    with torch.no_grad():
+        classifier.head.weight.copy_(torch.nn.functional.normalize(classifier.head.weight))
+        classifier.head.weight.mul_(torch.tensor([[2.0], [1.5], [0.5], [3.0], [1.0]]))
+    result = evaluate(classifier, Batches(data, "test", batch_size=8, training=False))
+    assert (result.smallest_norm, result.largest_norm) == pytest.approx((0.5, 3.0))
+
+
 def test_a_class_without_test_images_has_no_numbers(problem):
     classifier, data = problem
     result = evaluate(classifier, Batches(data, "test", batch_size=8, training=False))

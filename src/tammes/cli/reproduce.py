@@ -7,6 +7,8 @@ from tammes.checks import nearest
 
 EXPERIMENTS = {
     "toy": "tammes.cli.reproduce_toy:Toy",
+    "table1": "tammes.cli.reproduce_table1:Table1",
+    "figures": "tammes.cli.reproduce_figures:Figures",
 }
 """Name of an experiment to the dataclass whose fields are its flags."""
 
@@ -16,11 +18,14 @@ class Reproduce:
     """Run an experiment of the paper and print its numbers beside ours.
 
     experiments:
-      toy    eight classes on the sphere, prototypes and features free (appendix C.1, Fig. 3)
+      toy     eight classes on the sphere, prototypes and features free (appendix C.1, Fig. 3)
+      table1  balanced classification with and without R_sm (Table 1, appendix Table 5)
+      figures the pictures of that (Figs. 1, 2, 4-6, 9-11)
 
     examples:
       tammes reproduce toy
-      tammes reproduce toy --help
+      tammes reproduce table1 --dataset mnist --rows "normface-s64*"
+      tammes reproduce table1 --help
     """
 
     @classmethod

@@ -17,7 +17,7 @@ class TableFlags:
     preset: Literal["laptop", "paper"] = "laptop"
     """The paper's own settings, or smaller networks and fewer epochs on the same data."""
     rows: tuple[str, ...] = ()
-    """Rows to train, in this order; wildcards as in "cosface-*". All by default."""
+    """Rows to train, in this order, and to print; wildcards as in "cosface-*". All by default."""
     seeds: int = 1
     """Train each row with so many seeds; the table shows mean and standard deviation."""
     jobs: int = 1
@@ -43,7 +43,7 @@ class TableFlags:
         prefix: str = "",
         notes: Sequence[str] = (),
     ) -> int:
-        """Train the rows that are asked for and missing, then print the whole table.
+        """Train the rows that are asked for and missing, then print them.
 
         Args:
             name: of the table in pages.
@@ -58,14 +58,14 @@ class TableFlags:
         from tammes.report.tables import beside, fill, to_markdown
         from tammes.training.watch import RunInterruptedError
 
-        chosen, every, out = select(rows, self.rows, prefix), seeded(rows, self.seeds), Path(self.out)
-        interrupted = None
+        chosen, out, interrupted = select(rows, self.rows, prefix), Path(self.out), None
         try:
             if not self.show:
                 run_rows(seeded(chosen, self.seeds), out, runs=Path(self.runs), jobs=self.jobs)
         except RunInterruptedError as error:
             interrupted = error
-        grid = beside(title, every, read_rows(every, out), columns, notes)
+        shown = seeded([row for row in rows if row in chosen], self.seeds)
+        grid = beside(title, shown, read_rows(shown, out), columns, notes)
         print_grid(grid)
         if self.fill is not None:
             fill(Path(self.fill), name, to_markdown(grid))

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tammes.metrics.classification import Evaluation
+from tammes.report.tables import Cell, Grid, to_terminal
 
 METRICS = ("acc %", "m_cls deg", "at most", "m_samp", "at most", "gamma_min")
 

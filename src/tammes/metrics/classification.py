@@ -24,6 +24,7 @@ class Evaluation:
         sample_margin: mean over samples, m_samp of the paper.
         sample_margin_ceiling: what it cannot exceed on balanced data, lower for non-negative features.
         gamma_min: the smallest sample margin.
+        smallest_norm, largest_norm: of the prototypes.
         arrays: per sample `label`, `prediction`, `sample_margin`, `similarity` (to the own prototype); of
             some samples, `shown`, the unit `embedding`; per class `class_accuracy`, `class_gamma` (its
             smallest sample margin), `class_sample_margin` (its mean), `nearest_class`, `nearest_angle`.
@@ -37,6 +38,8 @@ class Evaluation:
     sample_margin: float
     sample_margin_ceiling: float
     gamma_min: float
+    smallest_norm: float
+    largest_norm: float
     arrays: dict[str, np.ndarray]
 
     def numbers(self) -> dict[str, Any]:
@@ -49,6 +52,8 @@ class Evaluation:
             "sample_margin": self.sample_margin,
             "sample_margin_ceiling": self.sample_margin_ceiling,
             "gamma_min": self.gamma_min,
+            "smallest_norm": self.smallest_norm,
+            "largest_norm": self.largest_norm,
         }
 
     def per_class(self, classes: Sequence[str]) -> list[dict[str, Any]]:
@@ -87,7 +92,7 @@ def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative
     label, margin = samples["label"], samples["sample_margin"]
     k, d = weight.shape
     nearest = nearest_prototypes(weight)
-    maximum = largest_class_margin(k, d)
+    maximum, norms = largest_class_margin(k, d), weight.detach().norm(dim=1)
     correct = (label == samples["prediction"]).astype(np.float64)
     gamma = np.full(k, np.inf)
     np.minimum.at(gamma, label, margin)
@@ -99,6 +104,8 @@ def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative
         sample_margin=float(margin.astype(np.float64).mean()),
         sample_margin_ceiling=sample_margin_ceiling(k, d, nonnegative=nonnegative),
         gamma_min=float(margin.min()),
+        smallest_norm=float(norms.min()),
+        largest_norm=float(norms.max()),
         arrays=samples
         | {
             "class_accuracy": _mean_by_class(correct, label, k),

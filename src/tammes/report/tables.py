@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any, NamedTuple, Protocol
+from statistics import fmean, median, stdev
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 Records = Mapping[str, Mapping[str, Any]]
 """The records of finished rows, under their keys."""
@@ -47,6 +47,15 @@ class Column(NamedTuple):
     factor: float = 1.0
 
 
+MARGINS = (
+    Column("acc %", "accuracy", 2, 100.0),
+    Column("m_cls deg", "class_margin_deg", 2),
+    Column("m_samp", "sample_margin", 4),
+)
+"""The measures of the paper's classification tables."""
+
+
+@runtime_checkable
 class TableRow(Protocol):
     """What a row of a recipe tells a table."""
 
@@ -106,13 +115,36 @@ def beside(
             if column in printed:
                 cells.append(_cell(line.printed(column), other and other.printed(column), column))
         blocks.setdefault(line.row.block, []).append(cells)
-    grid = Grid(title, ["", *heads], list(blocks.items()), notes=notes)
-    return grid._replace(notes=[*notes, f"Marked: {BETTER}."]) if any_better(grid) else grid
+    verdict = [*_pairs_won(lines, by_key, columns), *_distance(lines, printed)]
+    return Grid(title, ["", *heads], list(blocks.items()), notes=[*notes, *verdict])
 
 
-def any_better(grid: Grid) -> bool:
-    """Whether a cell is the better of a pair."""
-    return any(cell.better for _, body in grid.blocks for cells in body for cell in cells)
+def _pairs_won(lines: Sequence[Line], by_key: Mapping[str, Line], columns: Sequence[Column]) -> list[str]:
+    """What the marks mean, and how many of the pairs that were run have one."""
+    pairs = [(line, by_key[line.row.versus]) for line in lines if line.row.versus in by_key]
+    if not pairs:
+        return []
+    said = []
+    for column in columns:
+        run = [(a, b) for a, b in pairs if a.ours(column) and b.ours(column)]
+        ours = sum(_cell(a.ours(column), b.ours(column), column).better for a, b in run)
+        theirs = sum(_cell(a.printed(column), b.printed(column), column).better for a, b in run)
+        known = sum(bool(a.printed(column) and b.printed(column)) for a, b in run)
+        if run:
+            paper = f", the paper's in {theirs} of {known}" if known else ""
+            said.append(f"{column.title} in {ours} of {len(run)} pairs run{paper}")
+    return [f"Marked: {BETTER}{': ' if said else ''}{'; '.join(said)}."]
+
+
+def _distance(lines: Sequence[Line], columns: Sequence[Column]) -> list[str]:
+    """How far ours are from the paper's, at the median of the rows that both have."""
+    said = []
+    for column in columns:
+        both = [(line.ours(column), line.printed(column)) for line in lines]
+        apart = [fmean(ours) - theirs[0] for ours, theirs in both if ours and theirs]
+        if apart:
+            said.append(f"{column.title} {median(apart):+.{column.digits}f} ({len(apart)} rows)")
+    return [f"Ours less the paper's, at the median: {', '.join(said)}."] if said else []
 
 
 def _lines(rows: Iterable[TableRow], records: Records) -> list[Line]:
@@ -133,13 +165,13 @@ def _cell(values: list[float], other: list[float] | None, column: Column, diverg
 
 
 def to_terminal(grid: Grid) -> Any:
-    """A table that rich prints; the better of a pair is bold and has a star."""
+    """A table and its notes, which rich prints; the better of a pair is bold and has a star."""
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=grid.title or None, title_justify="left", box=None, pad_edge=False)
-    table.header_style, table.caption_justify = "bold", "left"
-    table.caption = Text("\n".join(grid.notes).replace("Marked:", "*")) if grid.notes else None
+    table.header_style = "bold"
     for place, head in enumerate(grid.columns):
         table.add_column(head, justify="left" if place < grid.words else "right")
     room = " " if any_better(grid) else ""  # so that numbers stay below each other, starred or not
@@ -151,7 +183,12 @@ def to_terminal(grid: Grid) -> Any:
                 *(Text(f"{c.text}*", style="bold") if c.better else Text(c.text + room) for c in cells)
             )
         table.add_section()
-    return table
+    return Group(table, *(Text(note.replace("Marked:", "*")) for note in grid.notes))
+
+
+def any_better(grid: Grid) -> bool:
+    """Whether a cell is the better of a pair."""
+    return any(cell.better for _, body in grid.blocks for cells in body for cell in cells)
 
 
 def to_markdown(grid: Grid) -> str:

@@ -1,0 +1,159 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from tammes.recipes import table
+from tammes.recipes.table import Row, read_rows, run_rows, seeded, select
+from tammes.training import Config, RunFolder, RunInterruptedError
+
+
+@pytest.fixture(scope="module")
+def done(root, tmp_path_factory):
+    """Two rows, trained."""
+    folder = tmp_path_factory.mktemp("done")
+    settings = {"data": "mnist", "data_root": str(root), "model": "cnn4", "epochs": 2, "optimizer": "sgd"}
+    rows = [Row("ce", "CE", Config(objective="CE", **settings)), Row("rsm", "R_sm", Config(**settings))]
+    run_rows(rows, folder / "out", runs=folder / "runs")
+    return folder, rows
+
+
+def test_a_record_is_the_result_with_curves_and_histograms(done):
+    folder, rows = done
+    records = read_rows(rows, folder / "out")
+    assert list(records) == ["ce", "rsm"]
+    for key, record in records.items():
+        result = RunFolder(folder / "runs" / key).result
+        assert result is not None
+        assert {name: record[name] for name in result if name != "config"} == {
+            name: value for name, value in result.items() if name != "config"
+        }
+        assert record["curves"]["epoch"] == [0, 1]
+        assert record["curves"]["class_margin_deg"][-1] == record["metrics"]["class_margin_deg"]
+
+
+def test_a_histogram_counts_every_test_sample_in_its_bin(done):
+    folder, rows = done
+    record = read_rows(rows, folder / "out")["ce"]
+    arrays = np.load(folder / "runs" / "ce" / "margins.npz")
+    for name in ("similarity", "sample_margin"):
+        stored = record["histograms"][name]
+        counts = stored["counts"]
+        assert counts[0] > 0 < counts[-1]
+        bins = [int(np.floor((value - stored["low"]) / stored["width"] + 1e-4)) for value in arrays[name]]
+        expected = [bins.count(place) for place in range(len(counts))]
+        # A value on the border of two bins may fall to either side.
+        assert sum(abs(a - b) for a, b in zip(counts, expected, strict=True)) <= 2
+        assert sum(counts) == 20
+
+
+def test_finished_rows_are_not_trained_again(done, monkeypatch):
+    folder, rows = done
+
+    def refuse(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(table, "train", refuse)
+    run_rows(rows, folder / "out", runs=folder / "runs")
+    with pytest.raises(AssertionError):
+        run_rows([dataclasses.replace(rows[0], key="other")], folder / "out", runs=folder / "runs")
+
+
+def test_a_record_lost_before_it_was_written_comes_out_the_same(done):
+    folder, rows = done
+    path = folder / "out" / "rsm.json"
+    before = path.read_text()
+    path.unlink()
+    run_rows(rows, folder / "out", runs=folder / "runs")
+    assert path.read_text() == before
+
+
+def test_a_record_names_no_place_and_is_read_from_any(done, root):
+    folder, rows = done
+    text = (folder / "out" / "ce.json").read_text()
+    assert str(root) not in text
+    assert json.loads(text)["config"]["data"] == "mnist"
+    moved = [dataclasses.replace(r, config=dataclasses.replace(r.config, data_root="away")) for r in rows]
+    assert read_rows(moved, folder / "out") == read_rows(rows, folder / "out")
+
+
+def test_the_record_of_another_run_is_refused(done):
+    folder, rows = done
+    other = dataclasses.replace(rows[0], config=dataclasses.replace(rows[0].config, epochs=3))
+    with pytest.raises(ValueError, match=r"ce\.json holds a row with epochs=2, not 3"):
+        read_rows([other], folder / "out")
+
+
+def test_a_setting_newer_than_the_record_counts_as_its_default(done, tmp_path):
+    folder, rows = done
+    stored = json.loads((folder / "out" / "ce.json").read_text())
+    del stored["config"]["test_flip"]
+    (tmp_path / "ce.json").write_text(json.dumps(stored))
+    assert read_rows(rows, tmp_path).keys() == {"ce"}
+    flipped = dataclasses.replace(rows[0], config=dataclasses.replace(rows[0].config, test_flip=True))
+    with pytest.raises(ValueError, match="test_flip=False, not True"):
+        read_rows([flipped], tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"config": 3}'])
+def test_a_file_that_is_no_record_is_named(text, tmp_path, row):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match=r"a\.json is no record"):
+        read_rows([row("a")], tmp_path)
+
+
+def test_a_diverging_loss_is_a_result(tmp_path, row):
+    run_rows([row("wild", objective="CE", lr=1e30, epochs=3)], tmp_path / "out", runs=tmp_path / "runs")
+    record = json.loads((tmp_path / "out" / "wild.json").read_text())
+    assert record["diverged"].startswith("The loss became")
+    assert "metrics" not in record
+
+
+def test_an_interruption_keeps_the_rows_before_it(tmp_path, row, monkeypatch):
+    real = table.train
+
+    def interrupted(config, out, **options):
+        if config.objective == "CE":
+            raise RunInterruptedError("stop")
+        return real(config, out, **options)
+
+    monkeypatch.setattr(table, "train", interrupted)
+    rows = [row("a"), row("b", objective="CE"), row("c")]
+    with pytest.raises(RunInterruptedError, match="finished rows are kept"):
+        run_rows(rows, tmp_path / "out", runs=tmp_path / "runs")
+    assert read_rows(rows, tmp_path / "out").keys() == {"a"}
+
+
+def test_two_processes_come_to_the_same_records(tmp_path, row):
+    rows = [row("a"), row("c", seed=3)]
+    for jobs in (1, 2):
+        run_rows(rows, tmp_path / f"out{jobs}", runs=tmp_path / f"runs{jobs}", jobs=jobs)
+    one, two = (read_rows(rows, tmp_path / f"out{jobs}") for jobs in (1, 2))
+    for key in one:
+        assert one[key]["metrics"] == two[key]["metrics"]
+    assert one["a"]["metrics"] != one["c"]["metrics"]
+
+
+def test_rows_are_chosen_by_name_in_the_order_asked_for(row):
+    rows = [row(f"set-{name}") for name in ("ce", "cosface-s10", "cosface-s64", "rsm")]
+    names = lambda *asked: [r.key for r in select(rows, asked, "set-")]  # noqa: E731
+    assert names() == [r.key for r in rows]
+    assert names("rsm", "cosface-*", "cosface-s64") == ["set-rsm", "set-cosface-s10", "set-cosface-s64"]
+    with pytest.raises(ValueError, match=r"no row 'cosfase-s64'. Did you mean cosface-s64"):
+        names("cosfase-s64")
+
+
+def test_seeds_are_rows_of_one_label(row):
+    rows = seeded([row("a")], 3)
+    assert [r.key for r in rows] == ["a", "a-seed1", "a-seed2"]
+    assert [r.config.seed for r in rows] == [0, 1, 2]
+    assert {r.label for r in rows} == {"row a"}
+    with pytest.raises(ValueError, match="seeds must be at least 1"):
+        seeded([row("a")], 0)
+
+
+@pytest.mark.parametrize("key", ["", "../a", "a/b", ".hidden", "a b"])
+def test_a_key_stays_in_its_folder(key, row):
+    with pytest.raises(ValueError, match="A key is letters"):
+        row(key)
