@@ -12,6 +12,7 @@ from tammes.data.batches import Batch, Batches
 from tammes.data.catalogue import NAMES, load
 from tammes.data.dataset import DataSet, InMemory, OnDisk, Split, hold_out, stratified
 from tammes.data.images import read_image
+from tammes.data.imbalance import imbalance
 from tammes.data.pixels import normalise
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "OnDisk",
     "Split",
     "hold_out",
+    "imbalance",
     "load",
     "normalise",
     "read_image",
