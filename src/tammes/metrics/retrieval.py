@@ -1,0 +1,250 @@
+r"""How well a gallery answers queries: mAP, CMC and mINP, as person re-identification measures them.
+
+Each query is a list of its own ("single query"). Gallery images of the query's person by the query's camera
+are left out, as are junk images (id -1); distractors are images of people whom nobody asks for. If the i-th
+right image, by falling score, has :math:`w_i` wrong ones before it, then over the r right images of a query
+
+.. math::
+    AP = \frac1r \sum_{i=1}^{r} \frac{i}{i + w_i}, \qquad
+    \text{first rank} = 1 + w_1, \qquad INP = \frac{r}{r + w_r}
+
+so wrong images need only be counted, never sorted. Wrong images with the score of a right one stand before
+it: a network that maps all images to one point earns nothing by it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tammes import checks
+from tammes.geometry.sphere import normalize
+from tammes.geometry.tiles import at_least_single
+from tammes.types import Embeddings, Labels
+
+Metric = Literal["cosine", "euclidean"]
+
+JUNK = -1
+"""The id of images that count neither as right nor as wrong."""
+
+TILE = 2**24
+"""So many scores are held at a time, whatever the number of queries."""
+
+RANKS = (1, 5, 10)
+
+
+class Shots(NamedTuple):
+    """Who is on each of n images and, where it is known, which camera took it."""
+
+    people: Labels
+    cameras: Labels | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieval:
+    """The lists of all queries, measured; those without a right image in the gallery have NaN and rank 0."""
+
+    average_precision: Float[np.ndarray, " q"]
+    first_rank: Int[np.ndarray, " q"]
+    inverse_penalty: Float[np.ndarray, " q"]
+
+    @property
+    def unmatched(self) -> int:
+        """Queries without a right image, which no number counts."""
+        return int((self.first_rank == 0).sum())
+
+    def rank(self, k: int) -> float:
+        """CMC: the share of queries with a right image among the first k."""
+        matched = self.first_rank[self.first_rank > 0]
+        return float((matched <= k).mean())
+
+    def numbers(self) -> dict[str, float]:
+        """mAP, rank-1, -5, -10 and mINP, as shares of one."""
+        means = {"mAP": float(np.nanmean(self.average_precision))}
+        means |= {f"rank{k}": self.rank(k) for k in RANKS}
+        return means | {"mINP": float(np.nanmean(self.inverse_penalty))}
+
+
+@torch.no_grad()
+def retrieval(
+    queries: Embeddings,
+    gallery: Float[Tensor, "g d"],
+    asked: Shots,
+    held: Shots,
+    *,
+    metric: Metric = "cosine",
+) -> Retrieval:
+    """Measure the gallery's list for each query, a block of queries at a time.
+
+    Args:
+        queries, gallery: embeddings, one a row.
+        asked, held: whom they show; without cameras nothing is left out.
+        metric: by falling cosine, or by growing euclidean distance.
+
+    >>> gallery = torch.tensor([[1.0, 0.1], [1.0, 0.3], [0.0, 1.0]])
+    >>> found = retrieval(torch.tensor([[1.0, 0.0]]), gallery, Shots(torch.tensor([7])),
+    ...                   Shots(torch.tensor([5, 7, 7])))
+    >>> found.average_precision.tolist()  # right ones in places 2 and 3
+    [0.5833333333333333]
+    """
+    _check(queries, gallery, asked, held)
+    return _measured(score_blocks(queries, gallery, metric), asked, held)
+
+
+@torch.no_grad()
+def retrieval_of_scores(scores: Float[Tensor, "q g"], asked: Shots, held: Shots) -> Retrieval:
+    """As `retrieval`, from given scores, larger where query and gallery image are more alike."""
+    checks.check_matrix("scores", scores)
+    _check_shots(asked, held, *scores.shape)
+    blocks = ((part, scores[part].clone()) for part in _query_blocks(*scores.shape))
+    return _measured(blocks, asked, held)
+
+
+@torch.no_grad()
+def nearest(
+    queries: Embeddings,
+    gallery: Float[Tensor, "g d"],
+    asked: Shots,
+    held: Shots,
+    *,
+    top: int = 10,
+    metric: Metric = "cosine",
+) -> Int[Tensor, "q top"]:
+    """The first `top` of each list as rows of the gallery, -1 where the list is shorter."""
+    _check(queries, gallery, asked, held)
+    checks.at_least("top", top, 1)
+    same = _SamePerson(asked, held)
+    found = torch.full((len(queries), top), -1, device=queries.device)
+    for part, scores in score_blocks(queries, gallery, metric):
+        rows, columns, right = same.pairs(part)
+        scores[rows[~right], columns[~right]] = -torch.inf
+        scores[:, same.junk] = -torch.inf
+        values, places = scores.topk(min(top, len(gallery)))
+        found[part, : places.shape[1]] = places.masked_fill(values == -torch.inf, -1)
+    return found
+
+
+def score_blocks(
+    queries: Embeddings, gallery: Float[Tensor, "g d"], metric: Metric
+) -> Iterator[tuple[slice, Float[Tensor, "b g"]]]:
+    """Blocks of queries, and their scores with the whole gallery."""
+    dtype = at_least_single(queries, gallery)
+    queries, gallery = queries.to(dtype), gallery.to(dtype)
+    if metric == "cosine":
+        queries, gallery = normalize(queries), normalize(gallery)
+    # Of |q - g|^2 / 2 = |q|^2 / 2 - qg + |g|^2 / 2 the first part is the same for a whole list.
+    half_squares = gallery.square().sum(1) / 2
+    for part in _query_blocks(len(queries), len(gallery)):
+        scores = queries[part] @ gallery.T
+        yield part, scores if metric == "cosine" else scores.sub_(half_squares)
+
+
+def _query_blocks(queries: int, gallery: int) -> Iterator[slice]:
+    size = max(1, TILE // gallery)
+    return (slice(first, min(first + size, queries)) for first in range(0, queries, size))
+
+
+class _SamePerson:
+    """Finds, for blocks of queries, the gallery images of the same person; right by another camera."""
+
+    def __init__(self, asked: Shots, held: Shots) -> None:
+        self.asked, self.held = asked, held
+        people = held.people.cpu().numpy()
+        self.order = np.argsort(people, kind="stable")
+        self.ordered = people[self.order]
+        self.junk = held.people == JUNK
+
+    def pairs(self, part: slice) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"], Bool[Tensor, " m"]]:
+        """Row in the block, place in the gallery, and whether it counts as right; by rows."""
+        asked = self.asked.people[part].cpu().numpy()
+        first, last = (np.searchsorted(self.ordered, asked, side) for side in ("left", "right"))
+        counts = last - first
+        rows = np.repeat(np.arange(len(asked)), counts)
+        columns = self.order[np.arange(len(rows)) + np.repeat(first - (np.cumsum(counts) - counts), counts)]
+        device = self.held.people.device
+        place, column = torch.from_numpy(rows).to(device), torch.from_numpy(columns).to(device)
+        right = ~self.junk[column]
+        if self.asked.cameras is not None and self.held.cameras is not None:
+            right &= self.asked.cameras[part][place] != self.held.cameras[column]
+        return place, column, right
+
+
+def _measured(blocks: Iterator[tuple[slice, Tensor]], asked: Shots, held: Shots) -> Retrieval:
+    same = _SamePerson(asked, held)
+    parts = [_measure(scores, same.junk, *same.pairs(part)) for part, scores in blocks]
+    found = Retrieval(*(torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)))
+    if found.unmatched == len(found.first_rank):
+        raise ValueError(
+            f"None of the {found.unmatched} queries has an image of the same person by another camera in "
+            f"the gallery of {len(held.people)}. Are the ids of queries and gallery the same people's?"
+        )
+    return found
+
+
+def _measure(
+    scores: Float[Tensor, "b g"],
+    junk: Bool[Tensor, " g"],
+    rows: Int[Tensor, " m"],
+    columns: Int[Tensor, " m"],
+    right: Bool[Tensor, " m"],
+) -> tuple[Float[Tensor, " b"], Int[Tensor, " b"], Float[Tensor, " b"]]:
+    """Average precision, first rank and inverse negative penalty of a block, whose scores are overwritten."""
+    found = scores[rows, columns]
+    scores[rows, columns] = -torch.inf  # what remains is wrong
+    scores[:, junk] = -torch.inf
+    wanted, number = _by_row(found[right], rows[right], len(scores))
+    before = _at_least(scores, wanted)
+    ascending = torch.arange(wanted.shape[1], device=scores.device)
+    place = (number[:, None] - ascending).clamp(min=0).double()  # among the right ones; 0 where there is none
+    precision = place / (place + before).clamp(min=1)
+    hardest, easiest = before[:, 0], before.gather(1, (number - 1).clamp(min=0)[:, None]).squeeze(1)
+    average = torch.where(number > 0, precision.sum(1) / number, torch.nan)
+    penalty = torch.where(number > 0, number / (number + hardest).double(), torch.nan)
+    return average, torch.where(number > 0, 1 + easiest, 0), penalty
+
+
+def _by_row(
+    values: Float[Tensor, " m"], rows: Int[Tensor, " m"], b: int
+) -> tuple[Float[Tensor, "b most"], Int[Tensor, " b"]]:
+    """The values of each row, ascending and filled up by infinity; how many there are."""
+    number = torch.bincount(rows, minlength=b)
+    place = torch.arange(len(rows), device=rows.device) - (number.cumsum(0) - number)[rows]
+    table = values.new_full((b, max(1, int(number.max()))), torch.inf)
+    table[rows, place] = values
+    return table.sort(1).values, number
+
+
+def _at_least(scores: Float[Tensor, "b g"], wanted: Float[Tensor, "b most"]) -> Int[Tensor, "b most"]:
+    """For each of the `wanted`, ascending in their row, the number of `scores` in that row not below it."""
+    b, most = wanted.shape
+    reached = torch.searchsorted(wanted, scores, right=True, out_int32=True)
+    reached += torch.arange(b, dtype=torch.int32, device=scores.device)[:, None] * (most + 1)
+    counts = torch.bincount(reached.view(-1), minlength=b * (most + 1)).view(b, most + 1)
+    return counts[:, 1:].flip(1).cumsum(1).flip(1)
+
+
+def _check(queries: Tensor, gallery: Tensor, asked: Shots, held: Shots) -> None:
+    for name, matrix in (("queries", queries), ("gallery", gallery)):
+        checks.check_matrix(name, matrix)
+        checks.check_finite(name, matrix)
+    if queries.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            f"queries and gallery must have as many columns, got {queries.shape[1]} and {gallery.shape[1]}. "
+            "Embed both with one network."
+        )
+    _check_shots(asked, held, len(queries), len(gallery))
+
+
+def _check_shots(asked: Shots, held: Shots, queries: int, gallery: int) -> None:
+    for name, shots, n in (("queries", asked, queries), ("gallery", held, gallery)):
+        if not n:
+            raise ValueError(f"There is no image among the {name}. Retrieval needs queries and a gallery.")
+        checks.check_per_sample(f"people of the {name}", shots.people, n)
+        if shots.cameras is not None:
+            checks.check_per_sample(f"cameras of the {name}", shots.cameras, n)
+    if (asked.cameras is None) != (held.cameras is None):
+        raise ValueError("Cameras must be given for queries and gallery, or for neither.")
