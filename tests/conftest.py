@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +24,26 @@ def few_digits(tmp_path_factory) -> Callable[[int], Path]:
         return folder
 
     return make
+
+
+def person(number: int, camera: int, rng: np.random.Generator) -> Image.Image:
+    """Two stripes whose colours are the person's, brighter by one camera, with noise."""
+    colours = np.random.default_rng(number).integers(30, 200, (2, 3))
+    pixels = np.repeat(colours, 12, axis=0)[:, None].repeat(12, 1) + 25 * camera
+    return Image.fromarray((pixels + rng.normal(0, 12, pixels.shape)).clip(0, 255).astype(np.uint8))
+
+
+@pytest.fixture(scope="session")
+def people(tmp_path_factory):
+    """A folder with six people to learn from and five others to find, two cameras each."""
+    root, rng = tmp_path_factory.mktemp("data") / "people", np.random.default_rng(0)
+    for number in range(1, 12):
+        for camera in (1, 2):
+            for shot in range(4):
+                train_or_test = "gallery" if shot else "query"
+                folder = root / ("train" if number <= 6 else train_or_test)
+                folder.mkdir(parents=True, exist_ok=True)
+                person(number, camera, rng).save(folder / f"{number:04d}_c{camera}s1_{shot}.png")
+    person(99, 1, rng).save(root / "gallery" / "-1_c1s1_0.png")
+    person(98, 1, rng).save(root / "gallery" / "0000_c1s1_0.png")
+    return root

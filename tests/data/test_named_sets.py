@@ -71,7 +71,7 @@ def test_an_unknown_name_brings_up_the_nearest(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"Unknown data set 'cifar-10'.* Did you mean cifar10\?"):
         load("cifar-10")
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(FileNotFoundError, match=r"notes.txt is neither a folder nor an .npz file"):
+    with pytest.raises(FileNotFoundError, match=r"notes.txt is neither a folder nor an .npz or .csv file"):
         load("notes.txt")
     with pytest.raises(ValueError, match="image_size must be at least 1, got 0"):
         load("digits", image_size=0)

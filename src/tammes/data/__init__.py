@@ -11,8 +11,8 @@ from tammes.data.augmentation import Augmentation
 from tammes.data.batches import Batch, Batches
 from tammes.data.catalogue import NAMES, load
 from tammes.data.dataset import DataSet, InMemory, OnDisk, Split, hold_out, stratified
+from tammes.data.identities import IdentitySet
 from tammes.data.images import read_image
-from tammes.data.imbalance import imbalance
 from tammes.data.pixels import normalise
 
 __all__ = [
@@ -21,11 +21,11 @@ __all__ = [
     "Batch",
     "Batches",
     "DataSet",
+    "IdentitySet",
     "InMemory",
     "OnDisk",
     "Split",
     "hold_out",
-    "imbalance",
     "load",
     "normalise",
     "read_image",

@@ -1,15 +1,15 @@
-"""Shift by reflection, mirror, random crop: which moves a sample makes, and making them by the batch."""
+"""Shift, mirror, crop, erase: what happens to a sample at random, and making it happen by the batch."""
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from tammes.checks import at_least, within
+from tammes.checks import at_least, one_of, within
 from tammes.data import counter
 from tammes.data.counter import Stream
 
@@ -32,21 +32,27 @@ class Augmentation:
     """What happens at random to a training image; the default is nothing.
 
     Args:
-        shift: the image moves by up to this many pixels each way, borders filled by reflection.
+        shift: the image moves by up to this many pixels each way.
+        border: what the shift lets in: the image reflected, or black, as when it is padded and cropped.
         flip: the image is mirrored in every other epoch; a coin decides which epochs, odd or even. Each
             epoch mirrors half of the set at random, as usual, but no image shows the same side twice running.
         crop: least share of the area that a random crop keeps (then resized), for images read from disk.
+        erase: chance that a rectangle of the image is replaced by the mean colour.
 
     >>> Augmentation(shift=4, flip=True)
-    Augmentation(shift=4, flip=True, crop=None)
+    Augmentation(shift=4, flip=True, crop=None, border='reflected', erase=0.0)
     """
 
     shift: int = 0
     flip: bool = False
     crop: float | None = None
+    border: Literal["reflected", "black"] = "reflected"
+    erase: float = 0.0
 
     def __post_init__(self) -> None:
         at_least("shift", self.shift, 0)
+        one_of("border", self.border, ("reflected", "black"))
+        within("erase", self.erase, 0.0, 1.0, "It is a chance.")
         if self.crop is not None:
             within("crop", self.crop, 0.01, 1.0, "It is the least share of the area that a crop keeps.")
 
@@ -79,6 +85,56 @@ class Augmentation:
         x, y = left * (width - w), top * (height - h)
         return (x, y, x + w, y + h)
 
+    def erased(
+        self, seed: int, epoch: int, indices: Int[np.ndarray, " n"], height: int, width: int
+    ) -> Bool[Tensor, "n h w"]:
+        """The pixels that are erased (Zhong et al. 2017): of a rectangle somewhere in the image.
+
+        Its area is uniform between `ERASED_AREA`'s shares of the image, its height over its width uniform
+        within `ERASED_ASPECT` and what fits.
+        """
+        chance, area, aspect, top, left = (
+            counter.uniforms(seed, epoch, indices, stream)
+            for stream in (
+                Stream.ERASE,
+                Stream.ERASE_AREA,
+                Stream.ERASE_ASPECT,
+                Stream.ERASE_TOP,
+                Stream.ERASE_LEFT,
+            )
+        )
+        pixels = between(area, *ERASED_AREA) * height * width
+        low, high = (
+            np.maximum(ERASED_ASPECT[0], pixels / width**2),
+            np.minimum(ERASED_ASPECT[1], height**2 / pixels),
+        )
+        aspect = between(aspect, np.minimum(low, high), high)
+        h = np.sqrt(pixels * aspect).round().clip(1, height)
+        w = np.sqrt(pixels / aspect).round().clip(1, width)
+        y, x = np.floor(top * (height - h + 1)), np.floor(left * (width - w + 1))
+        h = np.where(chance < self.erase, h, 0)
+        rows, columns = _within(y, h, height), _within(x, w, width)
+        return torch.from_numpy(rows[:, :, None] & columns[:, None, :])
+
+
+ERASED_AREA = (0.02, 0.4)
+ERASED_ASPECT = (0.3, 1 / 0.3)
+
+
+def between(share: Float[np.ndarray, " n"], low: Any, high: Any) -> Float[np.ndarray, " n"]:
+    """The number that lies `share` of the way from `low` to `high`."""
+    return low + share * (high - low)
+
+
+def _within(start: np.ndarray, length: np.ndarray, side: int) -> Bool[np.ndarray, "n side"]:
+    place = np.arange(side) - start[:, None]
+    return (place >= 0) & (place < length[:, None])
+
+
+def whole_box(width: int, height: int, aspect: float) -> Box:
+    """All of an image, whose sides are then stretched to the wanted ones."""
+    return (0.0, 0.0, float(width), float(height))
+
 
 def centre_box(width: int, height: int, aspect: float) -> Box:
     """The largest centred part of an image with the given width / height.
@@ -92,19 +148,23 @@ def centre_box(width: int, height: int, aspect: float) -> Box:
 
 
 def gather(
-    pixels: UInt8[Tensor, "all h w c"], rows: Int[Tensor, " n"], moves: Moves
+    pixels: UInt8[Tensor, "all h w c"], rows: Int[Tensor, " n"], moves: Moves, *, black: bool = False
 ) -> UInt8[Tensor, "n h w c"]:
     """Images `rows` of `pixels`, moved: one pass that reads and writes each byte of the batch once.
 
-    Output pixel (y, x) comes from (y - down, x - right), reflected at the borders, of the image after its
-    mirroring. Needs shifts below the side of the image.
+    Output pixel (y, x) comes from (y - down, x - right), reflected at the borders or `black` outside of
+    them, of the image after its mirroring. Needs shifts below the side of the image.
     """
     _, h, w, c = pixels.shape
-    y = _reflected(torch.arange(h, device=rows.device) - moves.down[:, None], h)
-    x = _reflected(torch.arange(w, device=rows.device) - moves.right[:, None], w)
+    y, x = (
+        torch.arange(n, device=rows.device) - by[:, None] for n, by in ((h, moves.down), (w, moves.right))
+    )
+    outside = (y != y.clamp(0, h - 1))[:, :, None] | (x != x.clamp(0, w - 1))[:, None, :] if black else None
+    y, x = _reflected(y, h), _reflected(x, w)
     x = torch.where(moves.mirrored[:, None], w - 1 - x, x)
     places = (rows[:, None] * h + y)[:, :, None] * w + x[:, None, :]
-    return pixels.view(-1, c).index_select(0, places.view(-1)).view(len(rows), h, w, c)
+    moved = pixels.view(-1, c).index_select(0, places.view(-1)).view(len(rows), h, w, c)
+    return moved if outside is None else moved.masked_fill_(outside[..., None], 0)
 
 
 def _reflected(position: Int[Tensor, "n side"], side: int) -> Int[Tensor, "n side"]:

@@ -8,7 +8,15 @@ from tammes.data.augmentation import Augmentation
 from tammes.data.dataset import DataSet
 from tammes.data.digits import digits
 from tammes.data.folders import folder
-from tammes.data.lists import lists
+from tammes.data.identities import (
+    PLACES,
+    Shots,
+    csv_shots,
+    folder_shots,
+    identity_set,
+    is_identity_folder,
+    named_shots,
+)
 from tammes.data.torchvision_sets import CLASSES, torchvision_set
 
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -19,7 +27,7 @@ AUGMENTATIONS = {
     "cifar100": Augmentation(shift=4, flip=True),
     "tinyimagenet100": Augmentation(shift=4, flip=True),
 }
-NAMES = ("digits", *AUGMENTATIONS)
+NAMES = ("digits", *AUGMENTATIONS, *PLACES)
 
 
 def load(
@@ -34,40 +42,52 @@ def load(
     """The data set that `source` names, or that lies there.
 
     Args:
-        source: one of `NAMES`, an `.npz` file (see `npz`), a list (`*train*.txt`, see `lists`), or a
-            folder of images (see `folder`). A name wins over a folder of that name: write ./digits for it.
-        root: where named sets lie, `<name>.npz` first, then torchvision's layout; and the images of lists.
+        source: one of `NAMES`, an `.npz` file (see `npz`), or a folder of images (see `folder`); of people
+            seen by cameras a folder (see `folder_shots`) or a `.csv` list (see `csv_shots`). A name wins
+            over a folder of that name: write ./digits for the folder.
+        root: where named sets lie; `<name>.npz` there is taken first, then torchvision's layout.
         download: fetch a missing named set from its public address into `root`.
-        image_size: side, or height and width, that images are scaled to cover and cut to at the centre.
+        image_size: side, or height and width, that images are scaled to cover and cut to at the centre;
+            images of people are stretched, and for them one number is the height, twice the width.
         max_unreadable: number of broken image files that are skipped; more are an error.
         memory_limit: bytes up to which a folder of images is decoded once and held in memory.
 
     >>> load("digits", image_size=16).shape
     (1, 16, 16)
     """
-    size = _as_size(image_size)
     path = Path(source)
+    shots = _shots(str(source), Path(root))
+    if shots is not None:
+        tall = (image_size, max(1, image_size // 2)) if isinstance(image_size, int) else image_size
+        limits = {"max_unreadable": max_unreadable, "memory_limit": memory_limit}
+        return identity_set(path.stem, shots, size=_as_size(tall), **limits)
+    size = _as_size(image_size)
     if str(source) in NAMES:
         return _named(str(source), Path(root), download, size)
     if path.is_dir():
         return folder(path, image_size=size, max_unreadable=max_unreadable, memory_limit=memory_limit)
     if path.suffix == ".npz" and path.is_file():
         return npz(path, size)
-    if path.suffix == ".txt" and "train" in path.name and path.is_file():
-        options = {"max_unreadable": max_unreadable, "memory_limit": memory_limit}
-        return lists(path, Path(root), image_size=size, **options)
     if len(path.parts) > 1 or path.suffix or path.exists():
-        state = (
-            "is neither a folder nor an .npz file nor a list *train*.txt"
-            if path.exists()
-            else "does not exist"
-        )
+        state = "is neither a folder nor an .npz or .csv file" if path.exists() else "does not exist"
         raise FileNotFoundError(
-            f"{source} {state}. Give a folder of images, an .npz file, or one of: {', '.join(NAMES)}."
+            f"{source} {state}. Give a folder of images, an .npz or .csv file, or one of: {', '.join(NAMES)}."
         )
     raise ValueError(
         f"Unknown data set {str(source)!r}: neither a known name nor a folder. {nearest(str(source), NAMES)}"
     )
+
+
+def _shots(source: str, root: Path) -> Shots | None:
+    """The images of people that `source` names or holds, None where it is no such set."""
+    path = Path(source)
+    if source in PLACES:
+        return named_shots(source, root)
+    if source in NAMES:
+        return None
+    if path.is_dir() and is_identity_folder(path):
+        return folder_shots(path)
+    return csv_shots(path) if path.suffix == ".csv" and path.is_file() else None
 
 
 def _named(name: str, root: Path, download: bool, size: tuple[int, int] | None) -> DataSet:

@@ -1,5 +1,6 @@
 """What a data set is: images with labels to train on, others to test on, and how to normalise them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from tammes.checks import at_least, one_of, within
 from tammes.data import counter
-from tammes.data.augmentation import Augmentation
+from tammes.data.augmentation import Augmentation, Box, centre_box, whole_box
 from tammes.data.counter import Stream
 from tammes.data.pixels import channel_statistics, fit
 
@@ -48,12 +49,16 @@ class InMemory:
 
 @dataclass(frozen=True, eq=False)
 class OnDisk:
-    """Labelled image files, decoded as RGB and fitted to `size` (height, width) each time they are used."""
+    """Labelled image files, decoded as RGB and fitted to `size` (height, width) each time they are used.
+
+    What does not have the shape of `size` is cut to it, or with `stretch` stretched to it.
+    """
 
     paths: tuple[str, ...]
     labels: Int64[Tensor, " n"]
     size: tuple[int, int]
     max_unreadable: int = 100
+    stretch: bool = False
 
     def __post_init__(self) -> None:
         _check_labels(self.labels, len(self.paths))
@@ -66,6 +71,11 @@ class OnDisk:
     def shape(self) -> Shape:
         """Channels, height, width."""
         return (3, *self.size)
+
+    @property
+    def box(self) -> Callable[[int, int, float], Box]:
+        """The part of an image that is fitted, where chance does not choose it."""
+        return whole_box if self.stretch else centre_box
 
     def select(self, indices: Int[Tensor, " m"]) -> "OnDisk":
         """The samples `indices`, in that order."""
@@ -106,11 +116,14 @@ class DataSet:
             )
         if not len(self.test):
             raise ValueError(f"{self.name}: there is no test image. Add some, or more images to each class.")
-        for split in (self.train, self.test):
-            _check_range(self.name, split.labels, len(self.classes))
+        _check_range(self.name, self.train.labels, len(self.classes))
+        self._check_test_labels()
         empty = (self.class_counts == 0).nonzero().flatten().tolist()
         if empty:
             raise ValueError(f"{self.name}: no training image of {few([self.classes[j] for j in empty])}.")
+
+    def _check_test_labels(self) -> None:
+        _check_range(self.name, self.test.labels, len(self.classes))
 
     @property
     def shape(self) -> Shape:
@@ -150,10 +163,13 @@ def stratified(
     within("share", share, 0.0, 1.0)
     y = labels.numpy()
     chance = counter.bits(seed, 0, np.arange(len(y)), Stream.HOLD_OUT)
+    order = np.lexsort((chance, y))
     counts = np.bincount(y)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
     most = np.maximum(counts - 1, 0)
     take = np.clip(np.floor(share * counts + 0.5).astype(np.int64), np.minimum(1, most), most)
-    held = torch.from_numpy(counter.ranks(y, chance) < take[y])
+    held = torch.from_numpy(rank < take[y])
     return (~held).nonzero().flatten(), held.nonzero().flatten()
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from PIL import Image
 from torch import Tensor
 
@@ -36,38 +37,13 @@ def folder(
         memory_limit: up to so many bytes the set is decoded once and kept in memory; beyond it, files are
             read anew in each epoch, cropped at random for training, and normalised by ImageNet's statistics.
     """
+    name = path.resolve().name
     train, test, classes = _listed(path)
-    return from_files(
-        path.resolve().name,
-        train,
-        test,
-        classes,
-        image_size=image_size,
-        max_unreadable=max_unreadable,
-        memory_limit=memory_limit,
-    )
-
-
-Listed = tuple[tuple[str, ...], Tensor]
-"""Image files and their labels."""
-
-
-def from_files(
-    name: str,
-    train: Listed,
-    test: Listed,
-    classes: tuple[str, ...],
-    *,
-    image_size: tuple[int, int] | None,
-    max_unreadable: int,
-    memory_limit: int,
-) -> DataSet:
-    """The data set of listed image files; see `folder` for its settings."""
     size = image_size or _common_size(train[0])
     splits = [OnDisk(paths, labels, size, max_unreadable) for paths, labels in (train, test)]
     if 3 * size[0] * size[1] * sum(map(len, splits)) <= memory_limit:
         unreadable = Unreadable(max_unreadable)
-        held = [_decoded(split, unreadable) for split in splits]
+        held = [decoded(split, unreadable)[0] for split in splits]
         moves = Augmentation(shift=min(size) // 8, flip=True)
         return in_memory(name, held[0], held[1], classes, moves)
     return DataSet(
@@ -79,6 +55,9 @@ def from_files(
         std=IMAGENET_STD,
         augmentation=Augmentation(flip=True, crop=0.35),
     )
+
+
+Listed = tuple[tuple[str, ...], Tensor]
 
 
 def _listed(path: Path) -> tuple[Listed, Listed, tuple[str, ...]]:
@@ -154,16 +133,16 @@ def _size(path: str) -> tuple[int, int] | None:
         return None
 
 
-def _decoded(split: OnDisk, unreadable: Unreadable) -> InMemory:
-    """All images of `split` in memory, without the unreadable ones."""
+def decoded(split: OnDisk, unreadable: Unreadable) -> tuple[InMemory, Bool[Tensor, " n"]]:
+    """All images of `split` in memory, without the unreadable ones; which ones are there."""
     pixels = np.empty((len(split), *split.size, 3), np.uint8)
     kept = np.ones(len(split), dtype=bool)
     with ThreadPoolExecutor() as pool:
-        for i, image in enumerate(pool.map(lambda p: try_read(p, split.size), split.paths)):
+        for i, image in enumerate(pool.map(lambda p: try_read(p, split.size, split.box), split.paths)):
             if isinstance(image, str):
                 kept[i] = False
                 unreadable.note(split.paths[i], image)
             else:
                 pixels[i] = image
-    images = torch.from_numpy(pixels if kept.all() else pixels[kept])
-    return InMemory(images.permute(0, 3, 1, 2), split.labels[torch.from_numpy(kept)])
+    images, there = torch.from_numpy(pixels if kept.all() else pixels[kept]), torch.from_numpy(kept)
+    return InMemory(images.permute(0, 3, 1, 2), split.labels[there]), there
