@@ -15,6 +15,7 @@ COMMANDS = {
     "train": "tammes.cli.train:Train",
     "evaluate": "tammes.cli.evaluate:Evaluate",
     "predict": "tammes.cli.predict:Predict",
+    "search": "tammes.cli.search:Search",
     "export": "tammes.cli.export:Export",
     "compare": "tammes.cli.compare:Compare",
     "pack": "tammes.cli.pack:Pack",

@@ -10,33 +10,41 @@ from rich.table import Table
 from tammes.metrics.classification import Evaluation
 from tammes.report.tables import Cell, Grid, to_terminal
 
-GROUPS = ("many", "medium", "few")
-METRICS = ("acc %", "m_cls deg", "at most", "m_samp", "at most", "gamma_min")
+METRICS = (
+    ("acc %", "accuracy", 100, 2),
+    ("mAP %", "mAP", 100, 2),
+    ("rank-1 %", "rank1", 100, 2),
+    ("rank-5 %", "rank5", 100, 2),
+    ("rank-10 %", "rank10", 100, 2),
+    ("mINP %", "mINP", 100, 2),
+    ("m_cls deg", "class_margin_deg", 1, 2),
+    ("at most", "class_margin_maximum_deg", 1, 2),
+    ("m_samp", "sample_margin", 1, 4),
+    ("at most", "sample_margin_ceiling", 1, 4),
+    ("gamma_min", "gamma_min", 1, 4),
+)
+"""Head of a column, its number, the factor and the digits that it is shown with."""
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """One run as a table of one row; where classes are skewed, their counts and what goes with them."""
+    """One run as a table of one row."""
     print_runs([(result["data"], result)])
-    metrics = result["metrics"]
-    if "mean_class_accuracy" in metrics:
-        shown = [str(count) for count in result["class_counts"][:20]]
-        more = ", ..." if len(result["class_counts"]) > len(shown) else ""
-        groups = [f"{name} {100 * metrics[name]:.2f} %" for name in GROUPS if name in metrics]
-        print(f"Training images by class: {', '.join(shown)}{more}")
-        print(f"Accuracy of classes with many (over 100), medium, few (under 20) images: {', '.join(groups)}")
-        print(f"Expected calibration error: {100 * metrics['ece']:.2f} %")
 
 
 def print_runs(rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """Runs side by side: accuracy, class margin and its maximum, sample margin and its ceiling."""
-    by_data: dict[str, list[list[Cell]]] = {}
+    """Runs side by side: accuracy or what stands for it, class margin and its maximum, sample margin."""
+    by_data: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for name, result in rows:
-        objective, seconds = result["config"]["objective"], f"{result['seconds']:.0f}"
-        texts = (name, objective, *metrics_row(result["metrics"]), seconds)
-        by_data.setdefault(result["data"], []).append([Cell(text) for text in texts])
+        by_data.setdefault(result["data"], []).append((name, result))
     apart = len(by_data) > 1
-    for data, lines in by_data.items():
-        columns = ("run", "objective", *METRICS, "s")
+    for data, some in by_data.items():
+        heads, numbers = metrics_rows([result["metrics"] for _, result in some])
+        texts = (
+            (name, result["config"]["objective"], *line, f"{result['seconds']:.0f}")
+            for (name, result), line in zip(some, numbers, strict=True)
+        )
+        lines = [[Cell(text) for text in line] for line in texts]
+        columns = ("run", "objective", *heads, "s")
         print_grid(Grid(f"on {data}" if apart else "", columns, [("", lines)], words=2))
     if apart:
         print("Runs on different data are kept apart: their numbers do not compare.")
@@ -47,25 +55,28 @@ def print_grid(grid: Grid) -> None:
     _console().print(to_terminal(grid))
 
 
-def metrics_row(metrics: dict[str, Any]) -> list[str]:
-    """The numbers of an evaluation, in the order of the columns."""
-    return [
-        f"{100 * metrics['accuracy']:.2f}",
-        f"{metrics['class_margin_deg']:.2f}",
-        f"{metrics['class_margin_maximum_deg']:.2f}",
-        f"{metrics['sample_margin']:.4f}",
-        f"{metrics['sample_margin_ceiling']:.4f}",
-        f"{metrics['gamma_min']:.4f}",
+def metrics_rows(evaluations: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Heads of the columns that any of the evaluations has, and their numbers, blank where one has none."""
+    shown = [column for column in METRICS if any(column[1] in metrics for metrics in evaluations)]
+    lines = [
+        [
+            f"{factor * metrics[name]:.{digits}f}" if name in metrics else ""
+            for _, name, factor, digits in shown
+        ]
+        for metrics in evaluations
     ]
+    return [head for head, *_ in shown], lines
+
+
+def print_numbers(numbers: dict[str, Any]) -> None:
+    """The numbers of an evaluation."""
+    heads, lines = metrics_rows([numbers])
+    print_grid(Grid("", heads, [("", [[Cell(text) for text in lines[0]]])], words=0))
 
 
 def print_evaluation(evaluation: Evaluation, classes: Sequence[str], worst: int) -> None:
     """The numbers of an evaluation and the classes it does worst on."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in METRICS:
-        table.add_column(column, justify="right")
-    table.add_row(*metrics_row(evaluation.numbers()))
-    _console().print(table)
+    print_numbers(evaluation.numbers())
     rows = sorted((row for row in evaluation.per_class(classes) if row["accuracy"] is not None), key=_badness)
     if not worst or not rows:
         return

@@ -26,26 +26,34 @@ class Train(Config):
       tammes train digits --model cnn4 --epochs 10
       tammes train ./photos --objective "CosFace(s=16, m=0.2) + 0.5*R_sm" --minutes 20
       tammes train cifar10 --data-root data --download --model timm/resnet18 --out runs/cifar10
-      tammes train cifar10 --imbalance long_tailed:100 --objective "LMSoftmax(s=5) + 1000*R_w"
       tammes train --resume --out runs/cifar10
       tammes train --config runs/cifar10/config.json --seed 1 --out runs/cifar10-seed1
+      tammes train market1501 --data-root data --preset reid-laptop --out runs/market
     """
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """digits, mnist, fashion-mnist, cifar10, cifar100, an .npz file, a .txt list, or a folder of images."""
+    """digits, mnist, fashion-mnist, cifar10, cifar100, market1501, dukemtmc-reid, an .npz file, a folder of
+    images, or a .csv list of people and cameras."""
     out: str | None = None
     """Folder of the run; by default the next free of runs/DATA-1, runs/DATA-2, ..."""
     resume: bool = False
     """Go on with the run in --out, or start it if there is none."""
     config: str | None = None
     """A config.json to start from; other flags change it."""
+    preset: str | None = None
+    """Settings by name to start from, as reid-paper or reid-laptop; other flags change them."""
     json: bool = False
     """Print the result as JSON."""
 
     @classmethod
     def from_args(cls, words: list[str]) -> "Train":
-        """Flags over the settings of `--config`, or over those of the run that is resumed."""
-        path = _stored_config(words)
+        """Flags over the settings of `--config` or `--preset`, or over those of the run that is resumed."""
+        known = _peek(words)
+        path = _stored_config(known)
+        if path is None and known.preset:
+            from tammes.recipes.presets import preset
+
+            return flags(cls, "train", words, cls(**preset(known.preset)))
         if path is None:
             return flags(cls, "train", words)
         config = read_config(path)
@@ -81,13 +89,20 @@ def _settings(config: Config) -> dict[str, Any]:
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(Config)}
 
 
-def _stored_config(words: list[str]) -> Path | None:
-    """The config that the flags change: `--config`'s, or with `--resume` that of the run in `--out`."""
+def _peek(words: list[str]) -> argparse.Namespace:
+    """The flags that say what the others change."""
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    peek.add_argument("--config")
-    peek.add_argument("--out")
+    for flag in ("--config", "--preset", "--out"):
+        peek.add_argument(flag)
     peek.add_argument("--resume", action="store_true")
     known, _ = peek.parse_known_args(words)
+    if known.config and known.preset:
+        raise ValueError("--config and --preset are both settings to start from. Give one of them.")
+    return known
+
+
+def _stored_config(known: argparse.Namespace) -> Path | None:
+    """The config that the flags change: `--config`'s, or with `--resume` that of the run in `--out`."""
     if known.config:
         return Path(known.config)
     if known.resume and known.out:

@@ -1,4 +1,4 @@
-"""ResNet-18 and -34 in their CIFAR form: a 3 x 3 stem at full resolution, no pooling before the blocks."""
+"""ResNets of basic blocks with a 3 x 3 stem and no pooling: -18 and -34 in their CIFAR form, a small one."""
 
 from torch import Tensor, nn
 
@@ -7,22 +7,31 @@ from tammes.types import Embeddings
 
 
 class ResNet(Backbone):
-    """Four groups of basic blocks (He et al. 2016) of 64, 128, 256 and 512 channels, averaged over the image.
+    """Four groups of basic blocks (He et al. 2016), averaged over the image.
 
     Args:
         in_channels: of the images.
         blocks: number of blocks in each group.
-        embedding: width of a linear layer behind the 512 non-negative features; None for none.
+        embedding: width of a linear layer behind the non-negative features; None for none.
+        widths: channels of each group; the stem has those of the first.
+        strides: of the stem and of each group.
     """
 
     def __init__(
-        self, in_channels: int, blocks: tuple[int, int, int, int], *, embedding: int | None = None
+        self,
+        in_channels: int,
+        blocks: tuple[int, int, int, int],
+        *,
+        embedding: int | None = None,
+        widths: tuple[int, int, int, int] = (64, 128, 256, 512),
+        strides: tuple[int, int, int, int, int] = (1, 1, 2, 2, 2),
     ) -> None:
-        super().__init__(512, nonnegative=True, embedding=embedding)
-        self.stem = nn.Sequential(_conv3x3(in_channels, 64, 1), nn.BatchNorm2d(64), nn.ReLU(inplace=True))
-        self.groups = nn.Sequential(
-            *map(_group, (64, 64, 128, 256), (64, 128, 256, 512), blocks, (1, 2, 2, 2))
+        super().__init__(widths[-1], nonnegative=True, embedding=embedding)
+        first = widths[0]
+        self.stem = nn.Sequential(
+            _conv3x3(in_channels, first, strides[0]), nn.BatchNorm2d(first), nn.ReLU(inplace=True)
         )
+        self.groups = nn.Sequential(*map(_group, (first, *widths[:-1]), widths, blocks, strides[1:]))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

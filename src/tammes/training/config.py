@@ -9,16 +9,14 @@ from typing import Any, Literal, get_args, get_origin
 
 import tammes
 from tammes import checks
-from tammes.data.imbalance import parse_imbalance
 from tammes.losses import LMSoftmax, Objective, parse
-from tammes.training.conditions import check_stage, check_weighting
 from tammes.training.schedules import MARGINS, SCHEDULES
 
 FORMAT = 1
 """Raised when a `config.json` of this version could be misread by an older one."""
 
-USUAL_LR = {"adamw": 2e-3, "sgd": 0.1}
-USUAL_DECAY = {"adamw": 0.05, "sgd": 1e-4}
+USUAL_LR = {"adamw": 2e-3, "adam": 3.5e-4, "sgd": 0.1}
+USUAL_DECAY = {"adamw": 0.05, "adam": 5e-4, "sgd": 1e-4}
 USUAL_EPOCHS = 20
 
 
@@ -34,20 +32,22 @@ class Config:
     """
 
     data: str
-    """digits, mnist, fashion-mnist, cifar10, cifar100, an .npz file, a .txt list, or a folder of images."""
+    """digits, mnist, fashion-mnist, cifar10, cifar100, market1501, dukemtmc-reid, an .npz file, a folder of
+    images, or a .csv list of people and cameras."""
     objective: str = "NormFace(s=10) + 0.5*R_sm"
     """Losses and regularisers, as in "CosFace(s=64, m=0.35) + 0.5*R_sm + 100*R_w"."""
     model: str = "fastnet-half"
-    """cnn4, resnet18, resnet34, fastnet, fastnet-half, or timm/NAME, as in timm/resnet50."""
+    """cnn4, resnet18, resnet34, resnet-small, fastnet, fastnet-half, or timm/NAME, as in timm/resnet50."""
     embedding: int | None = None
     """Width of a linear layer before the prototypes; none by default."""
 
     data_root: str = "data"
-    """Where named data sets, and the images of lists, lie."""
+    """Where named data sets lie."""
     download: bool = False
     """Fetch a missing named data set into the data root."""
     image_size: int | None = None
-    """Side that images are scaled to; by default their own, doubled where the model needs larger ones."""
+    """Side that images are scaled to, of people the height; by default their own, doubled where the model
+    needs larger ones, and 256 for people."""
     max_unreadable: int = 100
     """So many broken image files are skipped; more are an error."""
     augment: bool = True
@@ -55,55 +55,27 @@ class Config:
     mixup: float = 0.0
     """Mix pairs of images by a share drawn from Beta(mixup, mixup); 0 for none."""
 
-    imbalance: str | None = None
-    """Thin out the training classes: long_tailed:100, step:10, or step:10:0.3 for 3 in 10 classes rare."""
-    hold_out: float = 0.0
-    """Evaluate on this share of the training images in place of the test images: to choose settings by."""
-    sampling: Literal["shuffled", "balanced"] = "shuffled"
-    """An epoch draws each image once, or each class equally often."""
-    class_weights: Literal["none", "effective"] = "none"
-    """Weigh each class by the inverse of its effective number of images (class-balanced loss)."""
-    effective_beta: float = 0.9999
-    """How soon more images of a class stop counting, for class weights: closer to 1, later."""
-    reweight_from: float = 0.0
-    """Share of the run from which class weights apply; 0.8 defers them to its last fifth (DRW)."""
-    logit_adjustment: float = 0.0
-    """Predict by logits less so many times the logarithm of each class's share of the training images."""
-
-    start: str | None = None
-    """Folder of a finished run whose network and prototypes this one starts from."""
-    learns: Literal["all", "prototypes", "lengths", "nothing"] = "all"
-    """What learns after a start: all; prototypes on frozen features (cRT); their lengths (LWS); nothing."""
-    fresh_prototypes: bool = False
-    """Prototypes anew, in place of those of the start."""
-    tau: float = 0.0
-    """Divide each prototype of the start by its length to this power (tau-normalisation)."""
-    shift_batch_norm: bool = False
-    """The batch statistics of a frozen network follow the samples of this run (MiSLAS)."""
-
     epochs: int | None = None
     """Passes over the data; 20 by default, unless minutes are given."""
     minutes: float | None = None
     """Time to train for; the schedule is stretched over it. With epochs, whichever ends first."""
     patience: int | None = None
-    """Stop after so many evaluations without a better accuracy."""
-    evaluate_every: int = 1
-    """Epochs from one evaluation to the next; the end of the run is always evaluated."""
+    """Stop after so many evaluations without a better accuracy, or mAP."""
     batch_size: int = 128
     """Samples per step, over all ranks and parts together."""
     accumulate: int = 1
     """Parts that a batch is computed in, one after the other, to save memory."""
 
-    optimizer: Literal["adamw", "sgd"] = "adamw"
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
     """Adamw suits every objective; for sgd the learning rate must fall as the scale s grows."""
     lr: float | None = None
-    """Learning rate at its peak; by default 0.002 for adamw, 0.1 for sgd."""
+    """Learning rate at its peak; by default 0.002 for adamw, 0.00035 for adam, 0.1 for sgd."""
     momentum: float = 0.9
-    """Of sgd; adamw's first beta."""
+    """Of sgd; the first beta of adamw and adam."""
     nesterov: bool = False
     """Nesterov's momentum, for sgd."""
     weight_decay: float | None = None
-    """Of the network; by default 0.05 for adamw, 0.0001 for sgd."""
+    """Of the network; by default 0.05 for adamw, 0.0005 for adam, 0.0001 for sgd."""
     schedule: Literal["cosine", "one-cycle", "step", "constant"] = "cosine"
     """How the learning rates go: cosine to zero; up for a quarter, then down to zero; tenths; not at all."""
     warmup: float = 0.0
@@ -126,6 +98,19 @@ class Config:
     Otherwise they grow at right angles to themselves, and a step turns them less and less."""
     margin_warmup: float = 0.0
     """Epochs over which the margins of the losses grow from nothing."""
+
+    neck: bool = False
+    """Batch norm without a shift between the embeddings and the prototypes (BNNeck)."""
+    last_stride: int = 2
+    """1 keeps the last stage of a timm ResNet at the resolution of the one before."""
+    pretrained: str | None = None
+    """Weights that a timm network starts from: a .safetensors file, or "timm" to fetch what it publishes."""
+    triplet: float = 0.0
+    """Weight of the batch-hard triplet loss on the embeddings before the neck; 0 for none."""
+    triplet_margin: float | None = 0.3
+    """Margin of the triplet loss; None for the soft margin."""
+    images_per_person: int = 4
+    """Images of each person in a batch, for sampling by identities."""
 
     autocast: Literal["none", "bf16", "fp16"] = "none"
     """Run the network in half precision; losses stay in float32."""
@@ -155,8 +140,6 @@ class Config:
         self._check_words()
         parsed = parse(self.objective)
         self._check_objective(parsed)
-        check_weighting(self, parsed)
-        check_stage(self, parsed)
         self._settle("objective", str(parsed), anew=True)
         self._settle("lr", USUAL_LR[self.optimizer])
         self._settle("prototype_lr", self.lr)
@@ -177,7 +160,7 @@ class Config:
         for name in ("lr", "prototype_lr", "clip", "minutes"):
             if getattr(self, name) is not None:
                 checks.positive(name, getattr(self, name))
-        for name in ("momentum", "warmup", "hold_out", "effective_beta", "reweight_from"):
+        for name in ("momentum", "warmup"):
             checks.within(name, getattr(self, name), 0.0, 1.0)
         for name in NOT_NEGATIVE:
             if getattr(self, name) is not None:
@@ -191,8 +174,7 @@ class Config:
         checks.one_of("schedule", self.schedule, SCHEDULES)
         checks.one_of("autocast", self.autocast, ("none", "bf16", "fp16"))
         checks.one_of("prototype_init", self.prototype_init, ("random", "packed"))
-        if self.imbalance is not None:
-            self._settle("imbalance", str(parse_imbalance(self.imbalance)), anew=True)
+        self._check_people()
         if self.schedule == "one-cycle" and self.warmup:
             raise ValueError(
                 f"The one-cycle schedule has its own rise, got warmup={self.warmup}. Leave it out."
@@ -204,6 +186,12 @@ class Config:
                 f"accumulate must give each part a sample, got accumulate={self.accumulate}, "
                 f"batch_size={self.batch_size}."
             )
+
+    def _check_people(self) -> None:
+        if self.last_stride not in (1, 2):
+            raise ValueError(f"last_stride must be 1 or 2, got {self.last_stride}.")
+        if self.triplet and self.mixup:
+            raise ValueError(f"A triplet loss needs whole labels, got mixup={self.mixup}. Leave one out.")
 
     def _check_objective(self, objective: Objective) -> None:
         reductions = {t.reduction: t for _, t in objective.terms if isinstance(t, LMSoftmax)}
@@ -234,8 +222,8 @@ NOT_NEGATIVE = (
     "prototype_weight_decay",
     "mixup",
     "margin_warmup",
-    "logit_adjustment",
-    "tau",
+    "triplet",
+    "triplet_margin",
 )
 LEAST = {
     "embedding": 1,
@@ -243,8 +231,8 @@ LEAST = {
     "max_unreadable": 0,
     "epochs": 1,
     "patience": 1,
-    "evaluate_every": 1,
     "batch_size": 1,
+    "images_per_person": 1,
     "accumulate": 1,
     "seed": 0,
     "workers": 0,

@@ -141,12 +141,12 @@ class RunFolder:
         if checkpoint is None:
             raise FileNotFoundError(f"{self.path} has no checkpoint yet. Train it: {self.how_to_resume()}")
         best = self.path / "best.safetensors"
-        chosen = which == "best" and best.is_file()  # a run in which nothing learns has none
-        return read_tensors(best if chosen else checkpoint / "weights.safetensors")
+        return read_tensors(best if which == "best" else checkpoint / "weights.safetensors")
 
     def classifier(self, which: Which = "last") -> Classifier:
         """The trained classifier, in evaluation mode on the CPU."""
-        config = dataclasses.replace(self.config, prototype_init="random")  # to be overwritten: no packing
+        # What starts weights is left out, as they are overwritten: no packing, no fetching.
+        config = dataclasses.replace(self.config, prototype_init="random", pretrained=None)
         classifier = build_classifier(config, self.facts)
         classifier.load_state_dict(self.weights(which))
         return classifier.eval()

@@ -8,6 +8,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from tammes.training.sinks import Record
 
+SHARES = {"accuracy": "accuracy", "mAP": "mAP", "rank1": "rank-1"}
+"""Numbers of an evaluation that are said as percentages, and how."""
+
 
 class Terminal:
     """Shows records on standard error: epoch, speed, time left, loss terms, margin against its maximum."""
@@ -56,9 +59,11 @@ def epoch_line(title: str, record: Record) -> str:
     """One evaluation in a line."""
     at_most = "of" if record["maximum_is_exact"] else "of at most"
     margin, maximum = record["class_margin_deg"], record["class_margin_maximum_deg"]
-    return (
-        f"{title}  epoch {record['epoch'] + 1}  loss {record['loss']:.4f}  "
-        f"accuracy {100 * record['accuracy']:.2f} %  class margin {margin:.2f} {at_most} {maximum:.2f} deg  "
-        f"sample margin {record['sample_margin']:.4f} of {record['sample_margin_ceiling']:.4f}  "
-        f"{record['seconds']:.0f} s"
-    )
+    parts = [
+        f"{title}  epoch {record['epoch'] + 1}  loss {record['loss']:.4f}",
+        *(f"{word} {100 * record[name]:.2f} %" for name, word in SHARES.items() if name in record),
+        f"class margin {margin:.2f} {at_most} {maximum:.2f} deg",
+    ]
+    if "sample_margin" in record:
+        parts.append(f"sample margin {record['sample_margin']:.4f} of {record['sample_margin_ceiling']:.4f}")
+    return "  ".join([*parts, f"{record['seconds']:.0f} s"])

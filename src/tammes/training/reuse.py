@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,8 +14,9 @@ from tammes.data.dataset import few
 from tammes.data.images import SUFFIXES
 from tammes.models import flip_average
 from tammes.training.classifier import Classifier, DataFacts, load_data
-from tammes.training.evaluation import Evaluation, evaluate
+from tammes.training.evaluation import evaluate
 from tammes.training.folder import RunFolder, Which
+from tammes.training.protocols import Classification, Measured, ReIdentification, protocol
 
 BATCH = 128
 
@@ -26,14 +27,28 @@ def evaluate_run(
     *,
     which: Which = "last",
     split: Literal["test", "train"] = "test",
-) -> Evaluation:
-    """Accuracy and margins of a run on its own data, or on other `data` whose classes it knows."""
+    ranking: dict[str, Any] | None = None,
+) -> Measured:
+    """What a run does on its own data, or on other `data`, whose classes it must know unless they are people.
+
+    Args:
+        folder: the run.
+        data: other data.
+        which: the weights.
+        split: training images are measured as images of known classes.
+        ranking: for people, fields of `ReIdentification`: `metric` and `rerank`.
+    """
     config, facts = folder.config, folder.facts
     dataset = load_data(config) if data is None else _other_data(data, facts, config.max_unreadable)
     classifier = folder.classifier(which)
     batches = Batches(dataset, split, batch_size=BATCH, training=False, workers=config.workers)
-    batches.labels = _labels_in(facts, dataset)[batches.labels]
-    return evaluate(classifier, batches, flip=config.test_flip)
+    test = protocol(dataset, batches, flip=config.test_flip)
+    if split == "train" or isinstance(test, Classification):
+        batches.labels = _labels_in(facts, dataset)[batches.labels]
+        return evaluate(classifier, batches, flip=config.test_flip)
+    if isinstance(test, ReIdentification):
+        test = dataclasses.replace(test, **(ranking or {}))
+    return test.measure(classifier)
 
 
 def _other_data(data: str, facts: DataFacts, max_unreadable: int) -> DataSet:
@@ -105,7 +120,7 @@ def _likeliest(
     bytes_ = torch.from_numpy(np.stack(list(images.values()))).permute(0, 3, 1, 2)
     pixels = normalise(bytes_, torch.tensor(facts.mean), torch.tensor(facts.std))
     embeddings = flip_average(classifier.backbone, pixels) if flip else classifier.backbone(pixels)
-    values, places = classifier.logits(embeddings).softmax(1).topk(top)
+    values, places = classifier.head(embeddings).softmax(1).topk(top)
     named = [[facts.classes[place] for place in row] for row in places.tolist()]
     rows = [list(zip(names, row, strict=True)) for names, row in zip(named, values.tolist(), strict=True)]
     return dict(zip(images, rows, strict=True))

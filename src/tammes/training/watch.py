@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tammes.metrics.classification import Evaluation
 from tammes.training.engine import Engine
 from tammes.training.folder import RunFolder
+from tammes.training.protocols import Measured
 from tammes.training.sinks import Sink
 
 SHORT = 1.0
@@ -40,7 +40,7 @@ class State:
     step: int = 0  # of the run, done
     seconds: float = 0.0
     loss: float = math.nan  # of the last step that was read
-    best_accuracy: float = -1.0
+    best_score: float = -1.0
     best_epoch: int = -1
     stale: int = 0  # evaluations since the best one
 
@@ -123,28 +123,22 @@ class Watch:
                 self._interrupt()
         return progress
 
-    def after_epoch(self, evaluation: Evaluation | None) -> None:
-        """Log the evaluation if there was one, keep the best weights, save."""
+    def after_epoch(self, evaluation: Measured) -> None:
+        """Log an evaluation, keep the best weights, save."""
         self.read_losses()
-        state = self.state
-        if evaluation is not None:
-            self._emit("epoch", loss=state.loss, **evaluation.numbers())
-            self._keep_best(evaluation.accuracy)
-        state.epoch, state.batch = state.epoch + 1, 0
+        state, numbers = self.state, evaluation.numbers()
+        self._emit("epoch", loss=state.loss, **numbers)
+        state.epoch, state.batch, state.stale = state.epoch + 1, 0, state.stale + 1
+        if evaluation.score > state.best_score:
+            state.best_score, state.best_epoch, state.stale = evaluation.score, state.epoch, 0
+            if self.engine.world.first:
+                self.folder.save_best(self.engine.classifier.state_dict())
         asked, due = self.engine.world.any(self.stop.asked, time.monotonic() - self.saved > SHORT)
         if asked or due:
             self.save()
         if asked:
             self._interrupt()
         self.noted, self.noted_step = time.monotonic(), state.step
-
-    def _keep_best(self, accuracy: float) -> None:
-        state = self.state
-        state.stale += 1
-        if accuracy > state.best_accuracy:
-            state.best_accuracy, state.best_epoch, state.stale = accuracy, state.epoch + 1, 0
-            if self.engine.world.first:
-                self.folder.save_best(self.engine.classifier.state_dict())
 
     def read_losses(self) -> None:
         """Wait for the losses noted since the last time; an error where one is not finite."""
@@ -181,7 +175,7 @@ class Watch:
         now, state = time.monotonic(), self.state
         speed = (state.step - self.noted_step) * self.engine.config.batch_size / (now - self.noted)
         self.noted, self.noted_step = now, state.step
-        terms = self.engine.head.terms
+        terms = self.engine.terms
         self._emit(
             "step",
             progress=progress,
