@@ -220,6 +220,7 @@ def test_the_demo_compares_four_objectives_on_digits(tmp_path, capsys):
         assert row["metrics"]["accuracy"] > 0.2  # one epoch; guessing gives 0.1
         assert row["metrics"]["class_margin_maximum_deg"] == pytest.approx(96.379, abs=1e-3)
     assert (tmp_path / "demo" / "4" / "result.json").is_file()
+    assert (tmp_path / "demo" / "report.html").read_text().count("<article") == 4
 
 
 def test_training_goes_on_after_broken_images_up_to_the_limit(photos, tmp_path, capsys):

@@ -12,7 +12,7 @@ import tammes
 from tammes.cli import COMMANDS, main
 
 TAMMES = str(Path(sys.executable).with_name("tammes"))
-MINE = ("demo", "train", "evaluate", "predict", "export", "compare")
+MINE = ("demo", "train", "evaluate", "predict", "export", "compare", "report", "inspect")
 
 
 def test_the_installed_command_says_what_it_can_do():
@@ -87,7 +87,10 @@ def test_a_mistake_in_the_flags_ends_with_code_2(capsys):
         (["predict", "nowhere", "image.png"], "nowhere holds no run"),
         (["export", "nowhere", "--format", "onnx"], "nowhere holds no run"),
         (["compare"], "at least one run"),
-        (["compare", "nowhere"], "nowhere"),
+        (["compare", "nowhere"], "nowhere holds no run"),
+        (["report"], "at least one run"),
+        (["report", "nowhere"], "nowhere holds no run"),
+        (["inspect", "nowhere.npz"], "There is no file nowhere.npz"),
     ],
 )
 def test_an_error_is_one_line_and_code_1(words, message, capsys, tmp_path, monkeypatch):

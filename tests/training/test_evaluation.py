@@ -44,6 +44,7 @@ def test_an_evaluation_is_what_the_definitions_say(problem):
     assert result.sample_margin_ceiling == pytest.approx(5 / 4)
     assert result.gamma_min == pytest.approx(margins.min().item(), abs=1e-5)
     np.testing.assert_allclose(result.arrays["sample_margin"], margins, atol=1e-5)
+    np.testing.assert_allclose(result.arrays["similarity"], own, atol=1e-5)
     for j in range(4):
         assert result.arrays["class_accuracy"][j] == pytest.approx(right[y == j].float().mean().item())
         assert result.arrays["class_gamma"][j] == pytest.approx(margins[y == j].min().item(), abs=1e-5)
@@ -59,6 +60,17 @@ def test_the_norms_of_prototypes_are_measured(problem):
         classifier.head.weight.mul_(torch.tensor([[2.0], [1.5], [0.5], [3.0], [1.0]]))
     result = evaluate(classifier, Batches(data, "test", batch_size=8, training=False))
     assert (result.smallest_norm, result.largest_norm) == pytest.approx((0.5, 3.0))
+
+
+def test_some_samples_keep_their_embeddings(problem, monkeypatch):
+    monkeypatch.setattr("tammes.metrics.classification.SHOWN", 7)
+    classifier, data = problem
+    arrays = evaluate(classifier, Batches(data, "test", batch_size=8, training=False)).arrays
+    classifier.eval()
+    with torch.no_grad():
+        z = torch.nn.functional.normalize(classifier.backbone((data.test.images / 255 - 0.5) / 0.3))
+    assert len(set(arrays["shown"].tolist())) == 7
+    np.testing.assert_allclose(arrays["embedding"], z[arrays["shown"]], atol=1e-3)
 
 
 def test_a_class_without_test_images_has_no_numbers(problem):

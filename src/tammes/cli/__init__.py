@@ -18,6 +18,8 @@ COMMANDS = {
     "search": "tammes.cli.search:Search",
     "export": "tammes.cli.export:Export",
     "compare": "tammes.cli.compare:Compare",
+    "report": "tammes.cli.report:Report",
+    "inspect": "tammes.cli.inspection:Inspect",
     "pack": "tammes.cli.pack:Pack",
     "reproduce": "tammes.cli.reproduce:Reproduce",
     "head": "tammes.cli.head:Head",

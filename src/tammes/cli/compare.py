@@ -33,10 +33,7 @@ class Compare:
             raise ValueError("compare needs at least one run. Name their folders: tammes compare runs/*")
         rows = []
         for path in self.runs:
-            folder = RunFolder(Path(path))
-            if folder.result is None:
-                raise ValueError(f"{path} has no result yet. Finish it: {folder.how_to_resume()}")
-            rows.append((path, folder.result))
+            rows.append((path, RunFolder(Path(path)).finished()))
         if self.json:
             print(json.dumps([{"run": path} | result for path, result in rows]))
         else:

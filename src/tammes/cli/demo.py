@@ -14,7 +14,7 @@ class Demo:
     """Train on scikit-learn's digits with four objectives and compare their margins.
 
     Needs no download. m_cls is the smallest angle between two class prototypes, m_samp the mean margin
-    of the test images; beside each stands what it can be at most.
+    of the test images; beside each stands what it can be at most. A page beside the runs explains them.
 
     examples:
       tammes demo
@@ -29,7 +29,9 @@ class Demo:
     """Print the results as JSON."""
 
     def run(self) -> int:
+        from tammes.cli.subjects import recorded
         from tammes.cli.tables import print_runs
+        from tammes.report import write_page
         from tammes.training.config import Config
         from tammes.training.folder import next_folder
         from tammes.training.loop import train
@@ -41,9 +43,12 @@ class Demo:
             config = Config(data="digits", objective=objective, epochs=self.epochs, **SETTINGS)
             with Terminal(objective, every_epoch=False) as terminal:
                 rows.append((str(number), train(config, out / str(number), sinks=[terminal])))
+        page = out / "report.html"
+        runs = [recorded(out / name) for name, _ in rows]
+        write_page(runs, page, title="Handwritten digits by four objectives")
         if self.json:
             print(json.dumps([result for _, result in rows]))
         else:
             print_runs(rows)
-            print(f"The runs are in {out}.")
+            print(f"The runs are in {out}; the page that explains them is {page}.")
         return 0

@@ -1,7 +1,7 @@
 """Tables that commands print."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -55,7 +55,7 @@ def print_grid(grid: Grid) -> None:
     _console().print(to_terminal(grid))
 
 
-def metrics_rows(evaluations: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def metrics_rows(evaluations: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Heads of the columns that any of the evaluations has, and their numbers, blank where one has none."""
     shown = [column for column in METRICS if any(column[1] in metrics for metrics in evaluations)]
     lines = [
@@ -68,7 +68,7 @@ def metrics_rows(evaluations: Sequence[dict[str, Any]]) -> tuple[list[str], list
     return [head for head, *_ in shown], lines
 
 
-def print_numbers(numbers: dict[str, Any]) -> None:
+def print_numbers(numbers: Mapping[str, Any]) -> None:
     """The numbers of an evaluation."""
     heads, lines = metrics_rows([numbers])
     print_grid(Grid("", heads, [("", [[Cell(text) for text in lines[0]]])], words=0))

@@ -45,7 +45,7 @@ def npz(
     return in_memory(path.stem, train, test, names, augmentation or usual, size)
 
 
-def read_arrays(path: Path, needed: Sequence[str]) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, needed: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """The arrays of a numpy archive, those `needed` among them; read without pickle."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")

@@ -1,6 +1,6 @@
 """One HTML page made of sections: a single file without network, that prints and reads on a phone.
 
-Charts are SVG in the page itself (`tammes.report.charts`), a script of four kilobytes adds what can be
+Charts are SVG in the page itself (`tammes.report.charts`), a script of five kilobytes adds what can be
 pointed at and switched. So a page weighs a hundred kilobytes or two; with plotly inside it would be five
 megabytes, would show nothing until its script has run, and would print what happens to be on the screen.
 """
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import tammes
 from tammes.provenance import write_text
+from tammes.report.tables import Grid, to_html
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """Whatever a page holds, it loads nothing."""
@@ -90,6 +91,11 @@ def figure(chart: str, caption: str = "", *, kind: str = "") -> str:
     attribute = f' class="{kind}"' if kind else ""
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f"<figure{attribute}>{chart}{below}</figure>"
+
+
+def wide(grid: Grid) -> str:
+    """A table, which is moved sideways where the screen is narrow."""
+    return f'<div class="wide">{to_html(grid)}</div>'
 
 
 def _section(section: Section, level: int) -> str:

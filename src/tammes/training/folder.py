@@ -47,10 +47,17 @@ class RunFolder:
         """The record of a run that is over."""
         return self._json("result.json") if (self.path / "result.json").is_file() else None
 
+    def finished(self) -> dict[str, Any]:
+        """The record of a run that must be over."""
+        self._check_there()
+        if self.result is None:
+            raise ValueError(f"{self.path} has no result yet. Finish it: {self.how_to_resume()}")
+        return self.result
+
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """What the last evaluation kept of every sample and class."""
-        return read_arrays(self.path / "margins.npz", ("label", "prediction", "sample_margin"))
+        return read_arrays(self.path / "margins.npz")
 
     def _check_there(self) -> None:
         if not (self.path / "config.json").is_file():

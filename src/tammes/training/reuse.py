@@ -20,13 +20,15 @@ from tammes.training.protocols import Classification, Measured, ReIdentification
 
 BATCH = 128
 
+Split = Literal["test", "train"]
+
 
 def evaluate_run(
     folder: RunFolder,
     data: str | None = None,
     *,
     which: Which = "last",
-    split: Literal["test", "train"] = "test",
+    split: Split = "test",
     ranking: dict[str, Any] | None = None,
 ) -> Measured:
     """What a run does on its own data, or on other `data`, whose classes it must know unless they are people.

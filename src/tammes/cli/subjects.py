@@ -1,0 +1,64 @@
+"""What commands write pages about."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tammes.data.arrays import read_arrays
+from tammes.geometry.margins import nearest_prototypes
+from tammes.provenance import stamp
+from tammes.report import Subject, inspect
+from tammes.training.folder import RunFolder, Which
+from tammes.training.reuse import Split, evaluate_run
+from tammes.training.sinks import read_log
+
+
+def recorded(path: Path) -> Subject:
+    """The run in `path` as it was measured at its end."""
+    folder = RunFolder(path)
+    return _of_run(folder, folder.finished()["metrics"], folder.arrays)
+
+
+def measured(path: Path, *, which: Which, split: Split) -> Subject:
+    """The run in `path`, measured anew."""
+    folder = RunFolder(path)
+    evaluation = evaluate_run(folder, which=which, split=split)
+    found = _of_run(folder, evaluation.numbers(), evaluation.arrays, which)
+    return dataclasses.replace(found, notes=[f"Measured on the {split} images, with the {which} weights."])
+
+
+def _of_run(
+    folder: RunFolder, numbers: dict[str, Any], arrays: dict[str, np.ndarray], which: Which = "last"
+) -> Subject:
+    facts, record = folder.facts, folder.result or {"config": dataclasses.asdict(folder.config)}
+    weight = folder.weights(which)["head.weight"].float() if folder.checkpoint() else None
+    if weight is not None and "nearest_angle" not in arrays:  # measured on classes without prototypes
+        neighbour, angle = nearest_prototypes(weight)
+        arrays = arrays | {"nearest_class": neighbour.numpy(), "nearest_angle": angle.numpy()}
+    return Subject(
+        name=str(folder.path),
+        data=facts.name,
+        classes=facts.classes,
+        dimensions=record["dimensions"] if weight is None else weight.shape[1],
+        numbers=numbers,
+        arrays=arrays,
+        prototypes=None if weight is None else weight.numpy(),
+        epochs=[line for line in read_log(folder.log) if line["kind"] == "epoch"],
+        record=record,
+    )
+
+
+def stored(path: Path) -> Subject:
+    """The model whose embeddings are in the file `path`."""
+    start = time.perf_counter()
+    arrays = read_arrays(path, ("embeddings", "labels"))
+    classes = arrays["classes"].tolist() if "classes" in arrays else None
+    found = inspect(
+        arrays["embeddings"], arrays["labels"], arrays.get("prototypes"), classes=classes, name=path.stem
+    )
+    config = {"file": path.name, "arrays": {name: list(array.shape) for name, array in arrays.items()}}
+    record = {"config": config} | stamp(seconds=time.perf_counter() - start)
+    return dataclasses.replace(found, record=record)

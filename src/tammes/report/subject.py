@@ -1,0 +1,60 @@
+"""What a page is about: a model with its measures, its record and its history."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Subject:
+    """A run, or a model from elsewhere.
+
+    Attributes:
+        name: what the page calls it.
+        data: the name of the data set.
+        classes: names in label order.
+        dimensions: d, the width of the embeddings.
+        numbers: as `Evaluation.numbers()` gives them, or other measures beside the class margin.
+        arrays: as `Evaluation.arrays` has them; of an older run, and of one that is measured on other
+            classes than it was trained on, some are missing.
+        prototypes: one a row, where they are known.
+        epochs: the numbers after each epoch of training, where there were any.
+        record: settings, seed, versions, machine, date and time: what `result.json` holds.
+        notes: what has to be known besides, such as what was left out and why.
+    """
+
+    name: str
+    data: str
+    classes: Sequence[str]
+    dimensions: int
+    numbers: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+    prototypes: np.ndarray | None = None
+    epochs: Sequence[Mapping[str, Any]] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def label(self) -> str:
+        """The name, and the objective where it is known."""
+        objective = self.record.get("config", {}).get("objective")
+        return f"{self.name}: {objective}" if objective else self.name
+
+    @property
+    def samples(self) -> int:
+        """How many samples were measured."""
+        return len(self.arrays["label"])
+
+    def closest(self) -> tuple[str, str]:
+        """The two classes whose prototypes are the closest."""
+        one = int(np.argmin(self.arrays["nearest_angle"]))
+        return self.classes[one], self.classes[int(self.arrays["nearest_class"][one])]
+
+
+def units(rows: np.ndarray) -> np.ndarray:
+    """Each row scaled to length 1, in float64; a zero row stays zero."""
+    rows = np.asarray(rows, np.float64)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(norms > 0, norms, 1.0)
