@@ -3,7 +3,7 @@
 from benchmarks import head, packing, people, retrieval, sampled, sharded
 
 head.main([])
-packing.main()
+packing.main([])
 sampled.main()
 sharded.main()
 retrieval.main()

@@ -21,6 +21,7 @@ from torch import Tensor
 from benchmarks.timing import peak_bytes, side_by_side
 from tammes import PrototypeHead, parse
 from tammes.heads.streamed import LEAN_BUFFER_BYTES, auto_block, streamed
+from tammes.heads.workspace import Workspace
 from tammes.losses.evaluate import loss_of_batch
 from tammes.provenance import stamp, write_json
 
@@ -71,10 +72,12 @@ def ours(batch: Batch, text: str, **options: Any) -> Callable[[], None]:
     return run
 
 
-def by_blocks(batch: Batch, text: str, *, keep: bool) -> Callable[[], None]:
-    """The streamed computation itself, with 32 MiB of similarities kept, or all of them."""
+def by_blocks(
+    batch: Batch, text: str, *, keep: bool, workspace: Workspace | None = None
+) -> Callable[[], None]:
+    """The streamed computation itself, with few of the similarities kept, or all of them."""
     kept = 2**40 if keep else LEAN_BUFFER_BYTES
-    produce = partial(streamed, block_size=auto_block(batch.n), buffer_bytes=kept)
+    produce = partial(streamed, block_size=auto_block(batch.n), buffer_bytes=kept, workspace=workspace)
     objective = parse(text)
     args = (objective, batch.embeddings, batch.weight, batch.labels)
     return lambda: batch.backward(lambda: loss_of_batch(*args, produce=produce, class_values={})[0])
@@ -145,11 +148,11 @@ def large() -> dict[str, Any]:
         batch = Batch(n, 512, k)
         contenders: dict[str, Callable[[], object]] = {"three products": bare_products(batch)}
         for text in ("LMSoftmax(s=16)", "ArcFace(s=64, m=0.5)"):
-            contenders[f"{text}, streamed"] = by_blocks(batch, text, keep=False)
-            contenders[f"{text}, buffer kept"] = by_blocks(batch, text, keep=True)
+            contenders[f"{text}, streamed"] = by_blocks(batch, text, keep=False, workspace=Workspace())
+            contenders[f"{text}, buffer kept"] = by_blocks(batch, text, keep=True, workspace=Workspace())
         contenders["pytorch-metric-learning ArcFace"] = metric_learning(batch, arc=True)
         contenders["torch linear_cross_entropy"] = torch_linear(batch)
-        rows[f"n={n}, d=512, k={k}"] = ratios(side_by_side(contenders, rounds=5), "three products")
+        rows[f"n={n}, d=512, k={k}"] = ratios(side_by_side(contenders, rounds=8), "three products")
     return rows
 
 
@@ -174,8 +177,7 @@ def memory() -> dict[str, Any]:
     """Megabytes of a step beyond weights, their gradients and embeddings, each in a process of its own."""
     rows: dict[str, Any] = {}
     for n, k in ((2048, 12_500), (2048, 25_000), (2048, 50_000)):
-        for name in CONTENDERS if k == 50_000 else list(CONTENDERS)[:2]:
-            rows.setdefault(f"n={n}, d=512, k={k}", {})[name] = fresh("memory_of", name, n, k)
+        rows[f"n={n}, d=512, k={k}"] = {name: fresh("memory_of", name, n, k) for name in CONTENDERS}
     return rows
 
 
@@ -217,8 +219,7 @@ def curves() -> dict[str, Any]:
 def curve_point(n: int, d: int, k: int) -> dict[str, Any]:
     batch = Batch(n, d, k)
     contenders = {"three products": bare_products(batch)} | {
-        name: CONTENDERS[name](batch)
-        for name in ("ArcFace, streamed", "ArcFace, buffer kept", "pytorch-metric-learning ArcFace")
+        name: CONTENDERS[name](batch) for name in PLOTTED if name in CONTENDERS
     }
     best = side_by_side(contenders, rounds=3)
     return {"n": n, "d": d, "k": k} | {name: round(seconds, 5) for name, seconds in best.items()}
@@ -237,44 +238,40 @@ def imports() -> dict[str, float]:
     return {"import tammes beyond torch": round(min(beyond), 3), "free_features, k=10": round(seconds, 3)}
 
 
+PLOTTED = (
+    "pytorch-metric-learning ArcFace",
+    "torch linear_cross_entropy",
+    "ArcFace, streamed",
+    "ArcFace, buffer kept",
+    "three products",
+)
+
+
 def plot() -> None:
     """Time and memory over k, from the results file."""
     import matplotlib.pyplot as plt
 
     found = json.loads(RESULTS.read_text())
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    colours = dict(zip(PLOTTED, ("#9b2226", "#ca6702", "#005f73", "#0a9396", "#adb5bd"), strict=True))
     points = found["curves"]["k"]
-    for name in (
-        "pytorch-metric-learning ArcFace",
-        "ArcFace, streamed",
-        "ArcFace, buffer kept",
-        "three products",
-    ):
-        left.plot([p["k"] for p in points], [p[name] for p in points], marker="o", label=name)
-    left.set(
-        xscale="log",
-        yscale="log",
-        xlabel="classes k",
-        ylabel="seconds a step",
-        title="Time (n = 256, d = 512)",
-    )
-    left.legend(frameon=False)
-    bars = {
-        name: size
-        for name, size in found["memory"]["n=2048, d=512, k=50000"].items()
-        if not isinstance(size, str)
-    }
-    right.barh(
-        list(bars), list(bars.values()), color=["#2a7f62" if "," in name else "#9aa5b1" for name in bars]
-    )
-    right.bar_label(right.containers[0], fmt="%.0f MB", padding=3)
-    right.set(
-        title="Memory beyond weights and gradients (n = 2048, k = 50,000)", xlim=(0, 1.2 * max(bars.values()))
-    )
-    right.invert_yaxis()
+    memory = {int(size.rpartition("=")[2]): found for size, found in found["memory"].items()}
+    for name, colour in colours.items():
+        style = {"marker": "o", "color": colour, "label": name}
+        left.plot([p["k"] for p in points], [1e3 * p[name] for p in points], **style)
+        measured = {k: row[name] for k, row in memory.items() if isinstance(row.get(name), float)}
+        if measured:
+            right.plot(list(measured), list(measured.values()), **style)
+    left.set(ylabel="milliseconds a step", title="Time (n = 256, d = 512)")
+    right.set(ylabel="MB beyond weights, gradients and embeddings", title="Memory (n = 2048, d = 512)")
+    right.set_xticks(list(memory), [f"{k:,}" for k in memory])
     for axis in (left, right):
+        axis.set(xscale="log", yscale="log", xlabel="classes k")
         axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
+    right.minorticks_off()
+    right.set_xticks(list(memory), [f"{k:,}" for k in memory])
+    left.legend(frameon=False)
+    figure.savefig(RESULTS.with_suffix(".png"), dpi=110)
 
 
 def fresh(function: str, *args: str | int) -> Any:

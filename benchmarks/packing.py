@@ -1,10 +1,15 @@
 """Packings: angles and times on one thread, and large ones against the usual way.
 
-Run: python -m benchmarks.packing         (into results/packing.json)
+Run: python -m benchmarks.packing         (all, into results/packing.json)
+     python -m benchmarks.packing huge    (one part: d=3, d=4, d=5, "against Adam", huge)
 """
 
+import json
 import math
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,42 +75,53 @@ def side_by_side(k: int, d: int, time_limit: float) -> dict[str, Any]:
     }
 
 
-def huge(k: int, d: int, limits: tuple[float, ...]) -> list[dict[str, Any]]:
-    """The angle after ever longer searches, and how far memory rises; k x k would be 40 GB."""
-    rows: list[dict[str, Any]] = []
-    for limit in limits:
-        found: list[Any] = []
-        peak = peak_bytes(
-            lambda limit=limit, found=found: found.append(pack(k, d, time_limit=limit)), warm=False
-        )
-        packing = found[-1]
-        rows.append(
-            {
-                "k": k,
-                "seconds": round(packing.seconds, 1),
-                "angle_deg": math.degrees(packing.angle),
-                "peak_mib": round(peak / 2**20),
-            }
-        )
-    return rows
+def huge(k: int, d: int, time_limit: float) -> dict[str, Any]:
+    """The smallest angle known as a long search goes on, and how far memory rises; k x k would be 40 GB."""
+    trace: list[dict[str, float]] = []
+    start, found = time.perf_counter(), []
+
+    def note(angle: float, _: str) -> None:
+        seconds, degrees = time.perf_counter() - start, math.degrees(angle)
+        if not trace or seconds - trace[-1]["seconds"] > time_limit / 20:
+            trace.append({"seconds": round(seconds, 1), "angle_deg": degrees})
+
+    search = partial(pack, k, d, time_limit=time_limit, progress=note)
+    peak = peak_bytes(lambda: found.append(search()), warm=False)
+    (packing,) = found
+    return {
+        "k": k,
+        "d": d,
+        "seconds": round(packing.seconds, 1),
+        "angle_deg": math.degrees(packing.angle),
+        "bound_deg": math.degrees(packing.bound),
+        "peak_mib": round(peak / 2**20),
+        "trace": trace,
+    }
 
 
-def main() -> None:
-    """Every part, into the results file as it comes."""
-    start = time.perf_counter()
-    torch.set_num_threads(1)
-    found: dict[str, Any] = {"config": {"seed": 0, "threads": 1, "threads of the large ones": 2}}
-    for d in (3, 4, 5):
-        found[f"d={d}"] = small(d)
-        print(f"d={d}: {found[f'd={d}']['seconds']} s", flush=True)
-    torch.set_num_threads(2)
-    found["against Adam"] = side_by_side(1000, 128, 25.0)
-    print(found["against Adam"], flush=True)
-    write_json(RESULTS, found | stamp(seconds=time.perf_counter() - start))
-    found["huge"] = huge(100_000, 512, (30.0, 60.0))
-    print(found["huge"], flush=True)
-    write_json(RESULTS, found | stamp(seconds=time.perf_counter() - start))
+PARTS: dict[str, tuple[int, Callable[[], dict[str, Any]]]] = {
+    "d=3": (1, partial(small, 3)),
+    "d=4": (1, partial(small, 4)),
+    "d=5": (1, partial(small, 5)),
+    "against Adam": (2, partial(side_by_side, 1000, 128, 25.0)),
+    "huge": (2, partial(huge, 100_000, 512, 400.0)),
+}
+"""Name of a part to its threads and what it measures."""
+
+
+def main(names: list[str]) -> None:
+    """The named parts, or all, into the results file as they come, each with its own stamp."""
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in names or PARTS:
+        threads, measure = PARTS[name]
+        torch.set_num_threads(threads)
+        start = time.perf_counter()
+        found[name] = measure()
+        how = {"threads": threads, "seed": 0} | stamp(seconds=time.perf_counter() - start)
+        found[name]["how"] = how
+        print(name, {key: value for key, value in found[name].items() if key not in ("rows", "how")}, flush=True)
+        write_json(RESULTS, found)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

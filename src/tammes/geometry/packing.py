@@ -132,7 +132,7 @@ def pack(
         starts = random_starts(1 if swept else restarts, k, d, seed)
         starts = starts if small(k, d) else starts.to(device)
         if swept:
-            points = _sweep(starts[0], seed, clock, progress)
+            points = _sweep(starts[0], clock, progress)
         elif method == "riesz":
             # t = 2 a makes points that touch as stiff as they are at s = a / (1 - cos).
             points = _found(Search(LogDistances(), None, 0.5, -math.inf, clock, progress), starts)
@@ -192,11 +192,11 @@ def _found(search: Search, starts: Points) -> Prototypes:
     return search.points
 
 
-def _sweep(points: Prototypes, seed: int, clock: Clock, progress: Progress | None) -> Prototypes:
+def _sweep(points: Prototypes, clock: Clock, progress: Progress | None) -> Prototypes:
     """Sweep in place, and leave time to measure the result."""
     clock.reserve = measuring_time(points)
     with clock.interruptible():
-        finished = sweep_apart(points, seed=seed, stop=clock.stop, progress=progress)
+        finished = sweep_apart(points, stop=clock.stop, progress=progress)
     _warn_unless(finished, clock)
     return points
 

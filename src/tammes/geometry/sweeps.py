@@ -22,40 +22,53 @@ _WORTHWHILE = 2e-4
 _SINGLE = 1e-5
 
 
-def sweep_apart(
-    points: Prototypes, *, seed: int, stop: Callable[[], bool], progress: Progress | None
-) -> bool:
+def sweep_apart(points: Prototypes, *, stop: Callable[[], bool], progress: Progress | None) -> bool:
     r"""Move `points`, unit rows, apart in place; whether they came to rest before `stop()`.
 
-    A sweep visits all points in random order, a block at a time. Of each point it finds the d / 2 nearest
-    neighbours and moves it until none is nearer than the last of them was, by descent of
+    A sweep visits all points, a block at a time, those with the nearest neighbours first, so that the
+    smallest angle grows from the first block on. Of each point it finds the d / 2 nearest neighbours and
+    moves it until none is nearer than the last of them was, by descent of
     :math:`\tfrac{1}{2} \sum_j \max(0, \cos(w, w_j) - c)^2`: the shortest way, so that the other points hardly
     notice. Half as many neighbours as dimensions leave a point enough freedom to do so. Memory: a block's
     cosines with all points, and its neighbours.
 
-    `progress` hears the smallest angle that the last sweep met, and which block is next.
+    `progress` hears the smallest angle that is known, and which block is next.
     """
-    generator = torch.Generator().manual_seed(seed)
-    last, gain, sweep = 1.0, math.inf, 0
-    while gain > _WORTHWHILE * (1 - last):
-        sweep, largest = sweep + 1, -1.0
-        order = torch.randperm(len(points), generator=generator).split(_BLOCK)
+    nearest = _nearest_cosines(points, stop)
+    if nearest is None:
+        return False
+    last, largest, sweep = math.inf, float(nearest.max()), 0
+    while last - largest > _WORTHWHILE * (1 - largest):
+        last, sweep = largest, sweep + 1
+        order = nearest.argsort(descending=True, stable=True).split(_BLOCK)
         for number, rows in enumerate(order, start=1):
             if stop():
                 return False
             if progress is not None:
-                progress(math.acos(last), f"sweep {sweep}, block {number} of {len(order)}")
-            largest = max(largest, _spread(points, rows.to(points.device)))
-        last, gain = largest, last - largest
+                progress(math.acos(largest), f"sweep {sweep}, block {number} of {len(order)}")
+            nearest[rows] = _spread(points, rows)
+            largest = float(nearest.max())
     return True
 
 
-def _spread(points: Prototypes, rows: Int[Tensor, " block"]) -> float:
-    """Move the points in `rows` from their nearest neighbours; the largest cosine they had."""
+def _nearest_cosines(points: Prototypes, stop: Callable[[], bool]) -> Float[Tensor, " k"] | None:
+    """Each point's largest cosine with those after it, None if time is up before that."""
+    parts = []
+    for rows in blocks(len(points)):
+        if stop():
+            return None
+        parts.append(_row_maxima(points, rows))
+    return torch.cat(parts)
+
+
+def _spread(points: Prototypes, rows: Int[Tensor, " block"]) -> Float[Tensor, " block"]:
+    """Move the points in `rows` from their nearest neighbours; the largest cosine each has left."""
     cosines, nearest = _nearest(points, rows, points.shape[1] // 2)
-    objective = _excess(points[nearest], cosines[:, -1])
-    points[rows] = lbfgs(objective, points[rows].unsqueeze(1), iterations=_MOVES).squeeze(1)
-    return float(cosines[:, 0].max())
+    neighbours = points[nearest]
+    objective = _excess(neighbours, cosines[:, -1])
+    moved = lbfgs(objective, points[rows].unsqueeze(1), iterations=_MOVES)
+    points[rows] = moved.squeeze(1)
+    return (moved @ neighbours.mT).amax((1, 2))
 
 
 def _nearest(

@@ -7,8 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tammes.heads.workspace import Workspace
 from tammes.losses.scores import Space
 from tammes.losses.statistics import Plan
+
+CHUNK = 64
+"""Columns whose maximum is taken first, before it is asked which of them has it."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Options:
     block_size: int
     kept: int  # classes whose similarities are kept for the backward
     fast_products: bool
+    workspace: Workspace
 
     @property
     def in_place(self) -> bool:
@@ -76,6 +81,17 @@ def in_space(
     if space == "cosine" and base != "cosine":
         out.div_(row_norms[:, None])
     return out
+
+
+def first_maximum(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """`matrix.max(1)`: in two steps, since finding the place is several times slower than the value."""
+    n, width = matrix.shape
+    if width % CHUNK:
+        return matrix.max(1)
+    chunks = matrix.view(n, -1, CHUNK)
+    value, chunk = chunks.amax(2).max(1)
+    inside = chunks.gather(1, chunk[:, None, None].expand(n, 1, CHUNK)).squeeze(1).argmax(1)
+    return value, chunk * CHUNK + inside
 
 
 def overwrite(matrix: Tensor, columns: Tensor, inside: Tensor, value: float) -> None:

@@ -15,6 +15,7 @@ from tammes.geometry.margins import class_margin
 from tammes.geometry.sphere import normalize
 from tammes.heads.sampled import ClassSampler
 from tammes.heads.streamed import BUFFER_BYTES, LEAN_BUFFER_BYTES, auto_block, streamed, top_classes
+from tammes.heads.workspace import Workspace
 from tammes.losses.advice import warnings_for
 from tammes.losses.evaluate import (
     Producer,
@@ -90,6 +91,7 @@ class PrototypeHead(nn.Module):
             checks.one_of("block_size", block_size, ("auto",))
         self.block_size = block_size
         self.fast_products = fast_products
+        self._workspace = Workspace()
         self.terms: dict[str, Tensor] = {}
         checks.one_of("init", init, ("random", "packed"))
         first, last = self.class_range
@@ -224,6 +226,7 @@ class PrototypeHead(nn.Module):
             block_size=self._block(len(embeddings)),
             buffer_bytes=BUFFER_BYTES if self.block_size == "auto" else LEAN_BUFFER_BYTES,
             fast_products=self.fast_products,
+            workspace=self._workspace,
         )
 
     def _block(self, num_samples: int) -> int:

@@ -14,8 +14,9 @@ from torch.autograd.function import once_differentiable
 
 from tammes.geometry.energy import riesz_energy
 from tammes.geometry.sphere import safe_norm
-from tammes.heads.blocks import Block, Kept, Options, blocks, in_space, multiply, overwrite
+from tammes.heads.blocks import Block, Kept, Options, blocks, first_maximum, in_space, multiply, overwrite
 from tammes.heads.streamed_backward import Backward
+from tammes.heads.workspace import Workspace
 from tammes.losses.scores import Space
 from tammes.losses.statistics import Plan, Rivals, Statistics, Targets, rows_of
 from tammes.types import Embeddings, Prototypes
@@ -23,7 +24,7 @@ from tammes.types import Embeddings, Prototypes
 BUFFER_BYTES = 256 * 2**20
 """So many bytes of similarities are kept for the backward, which need not multiply for them again."""
 
-LEAN_BUFFER_BYTES = 32 * 2**20
+LEAN_BUFFER_BYTES = 44 * 2**20
 """The same where the user has chosen the blocks, to save memory."""
 
 BLOCK_ELEMENTS = 2**20
@@ -31,8 +32,8 @@ BLOCK_ELEMENTS = 2**20
 
 
 def auto_block(num_samples: int) -> int:
-    """Classes per block for a batch: a multiple of 64, between 1024 and 8192."""
-    return min(max(BLOCK_ELEMENTS // num_samples // 64 * 64, 1024), 8192)
+    """Classes per block for a batch: a multiple of 64, between 2048 and 8192."""
+    return min(max(BLOCK_ELEMENTS // num_samples // 64 * 64, 2048), 8192)
 
 
 def kept_classes(embeddings: Tensor, weight: Tensor, block_size: int, buffer_bytes: int) -> int:
@@ -50,15 +51,18 @@ def streamed(
     block_size: int,
     buffer_bytes: int = 0,
     fast_products: bool = False,
+    workspace: Workspace | None = None,
 ) -> Statistics:
     """`dense` in blocks of `block_size` classes; the first `buffer_bytes` of similarities are kept.
+
+    They are kept in the `workspace`, if there is one, which saves making room for them at every step.
 
     A target outside [0, k) has no column here: its similarity is 0 and nothing is masked for it, so that a
     shard of the classes can be streamed by itself.
     """
     rows, row_norms = rows_of(embeddings, (*plan.spaces, plan.product_space))
     kept = kept_classes(embeddings, weight, block_size, buffer_bytes)
-    options = Options(plan, block_size, kept, fast_products)
+    options = Options(plan, block_size, kept, fast_products, workspace or Workspace())
     outputs = iter(_Streamed.apply(rows[plan.product_space], row_norms, weight, targets, options))
     target, rivals = {}, {}
     for space in plan.spaces:
@@ -105,7 +109,7 @@ class _Streamed(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, row_norms: Tensor, weight: Tensor, targets: Tensor, options: Options):
         pass_ = Forward(rows, row_norms, weight, targets, options)
         pass_.run()
-        ctx.options, ctx.kept = options, pass_.kept
+        ctx.options, ctx.kept, ctx.buffer = options, pass_.kept, pass_.buffer
         rests = [online.value() for online in pass_.online.values()]
         indices = [pass_.index[space] for space in options.plan.hardest]
         ctx.save_for_backward(rows, row_norms, weight, targets, pass_.inverse_norms, *rests, *indices)
@@ -138,7 +142,9 @@ class _Streamed(torch.autograd.Function):
         back.rest = dict(zip(plan.rests, more, strict=False))
         back.index = dict(zip(plan.hardest, more[len(plan.rests) :], strict=True))
         back.run(need_rows=ctx.needs_input_grad[0], need_weight=ctx.needs_input_grad[2])
-        ctx.kept = []
+        if ctx.kept:
+            ctx.options.workspace.give(ctx.buffer)
+        ctx.kept, ctx.buffer = [], None
         return back.grad_rows, back.grad_row_norms, back.grad_weight, None, None
 
 
@@ -154,6 +160,7 @@ class Forward:
         low = rows.new_full((n,), -torch.inf)
         self.inverse_norms = rows.new_empty(k)
         self.kept: list[Kept] = []
+        self.buffer = options.workspace.take(n * options.kept, like=rows)
         self.target = {space: rows.new_zeros(targets.shape) for space in plan.spaces}
         self.hardest = dict.fromkeys(plan.spaces, low)
         self.index = {space: torch.zeros_like(targets[:, 0]) for space in plan.spaces}
@@ -168,7 +175,7 @@ class Forward:
             torch.reciprocal(safe_norm(block.part).squeeze(1), out=block.inverse)
             buffers = block.views(room)
             keep = block.stop <= self.options.kept
-            product = torch.empty_like(buffers[0]) if keep else buffers[0]
+            product = self._room_to_keep(block) if keep else buffers[0]
             multiply(self.rows, block.part.T, product, self.options.fast_products)
             columns, inside = block.columns(self.targets)
             found = product.gather(1, columns)
@@ -181,6 +188,10 @@ class Forward:
             if keep:
                 self.kept.append(self._keep(product, columns, found, block))
             self._prototypes(block)
+
+    def _room_to_keep(self, block: Block) -> Tensor:
+        n = self.rows.shape[0]
+        return self.buffer[n * block.start : n * block.stop].view(n, -1)
 
     def _keep(self, product: Tensor, columns: Tensor, found: Tensor, block: Block) -> Kept:
         """What the forward leaves of a block: exponentials, or similarities with the targets put back."""
@@ -211,7 +222,7 @@ class Forward:
     ) -> None:
         plan = self.options.plan
         matrix = in_space(product, space, plan.product_space, block, self.row_norms, out=matrix)
-        value, index = matrix.max(1)
+        value, index = first_maximum(matrix)
         better = value > self.hardest[space]
         self.hardest[space] = torch.where(better, value, self.hardest[space])
         self.index[space] = torch.where(better, index + block.start, self.index[space])

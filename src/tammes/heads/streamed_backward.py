@@ -159,7 +159,7 @@ class Backward:
             if radial is not None:
                 radial = radial + block.inverse * (block.part @ g_unit)
         if self._base != "raw":
-            radial = (exact * block.part).sum(1)
+            radial = torch.linalg.vecdot(exact, block.part)
         elif g_unit is not None and radial is None:
             radial = block.inverse * (block.part @ g_unit)
         if radial is not None:

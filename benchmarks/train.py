@@ -1,0 +1,135 @@
+"""One MNIST epoch of the paper's recipe: ours against the usual script, and what the loop costs.
+
+The usual script: torchvision's data set and transforms, a DataLoader, the network as the paper prints it,
+pytorch-metric-learning's loss, SGD. Ours: `tammes.training`'s own loop with its log and checkpoints.
+
+Run: python -m benchmarks.train ROOT      (ROOT holds MNIST/raw; into results/bench_train.json)
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from benchmarks.timing import side_by_side
+from tammes.data import DataSet
+from tammes.provenance import stamp, write_json
+from tammes.training.classifier import DataFacts, build_classifier, load_data
+from tammes.training.config import Config
+from tammes.training.distributed import ALONE
+from tammes.training.engine import Engine
+from tammes.training.folder import RunFolder
+from tammes.training.loop import batches_of, fit
+from tammes.training.sinks import JsonLines
+from tammes.training.watch import State, Stop, Watch
+
+RESULTS = Path("results/bench_train.json")
+SCALE, BATCH, LR, DECAY = 10.0, 256, 0.01, 1e-4
+WORKERS = (0, 2)
+
+
+def usual(root: str, workers: int) -> Callable[[], None]:
+    """An epoch as most scripts write it."""
+    from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
+    from torch.utils.data import DataLoader
+    from torchvision import datasets, transforms
+
+    steps = [
+        transforms.RandomCrop(28, padding=2),
+        transforms.ToTensor(),
+        transforms.Normalize((0.1307,), (0.3081,)),
+    ]
+    stored = datasets.MNIST(root, train=True, transform=transforms.Compose(steps))
+    loader = DataLoader(stored, BATCH, shuffle=True, num_workers=workers, drop_last=True)
+    net = nn.Sequential(*printed_stage(1, 32), *printed_stage(32, 64), nn.Flatten())
+    loss = NormalizedSoftmaxLoss(num_classes=10, embedding_size=1600, temperature=1 / SCALE)
+    parameters = [*net.parameters(), *loss.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=LR, momentum=0.9, weight_decay=DECAY)
+
+    def epoch() -> None:
+        for images, labels in loader:
+            optimizer.zero_grad()
+            loss(net(images), labels).backward()
+            optimizer.step()
+
+    return epoch
+
+
+def printed_stage(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
+    """Conv, BatchNorm, ReLU, MaxPool, in the paper's order."""
+    return nn.Conv2d(inputs, outputs, 3), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)
+
+
+def recipe(root: str) -> Config:
+    """The paper's MNIST settings for one epoch."""
+    return Config(
+        data="mnist",
+        data_root=root,
+        model="cnn4",
+        objective=f"NormFace(s={SCALE:g})",
+        optimizer="sgd",
+        lr=LR,
+        weight_decay=DECAY,
+        batch_size=BATCH,
+        epochs=1,
+    )
+
+
+def ours(config: Config, dataset: DataSet) -> Callable[[], None]:
+    """An epoch of the training loop, logged and saved; a few test images, as only training is compared."""
+    few = replace(dataset, test=dataset.test.select(torch.arange(BATCH)))
+
+    def epoch() -> None:
+        with tempfile.TemporaryDirectory() as out:
+            folder = RunFolder(Path(out) / "run")
+            folder.start(config, DataFacts.of(few))
+            engine = Engine(config, build_classifier(config, DataFacts.of(few)), ALONE)
+            batches, test = batches_of(config, few, ALONE)
+            sinks = [JsonLines(folder.log)]
+            watch = Watch(engine, State(), folder, epoch_steps=len(batches), sinks=sinks, stop=Stop())
+            fit(engine, batches, test, watch)
+
+    return epoch
+
+
+def bare(config: Config, dataset: DataSet) -> Callable[[], None]:
+    """Forward, backward and step on one batch as often as an epoch has steps: what no loop can avoid."""
+    engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), ALONE)
+    batches, _ = batches_of(config, dataset, ALONE)
+    images, labels, _ = next(iter(batches.epoch(0)))
+
+    def epoch() -> None:
+        for _ in range(len(batches)):
+            engine.head(engine.forward(images), labels).backward()
+            engine.optimizer.step()
+            engine.optimizer.zero_grad()
+
+    return epoch
+
+
+def main(root: str) -> None:
+    """Whole epochs of all contenders, each after one to warm up; ratios into the results file."""
+    torch.set_num_threads(2)
+    start, config = time.perf_counter(), recipe(root)
+    dataset = load_data(config)
+    contenders = {f"usual script, {n} workers": usual(root, n) for n in WORKERS}
+    contenders |= {"tammes": ours(config, dataset), "forward, backward, step": bare(config, dataset)}
+    best = side_by_side(contenders, rounds=1)
+    fastest = min(best[f"usual script, {n} workers"] for n in WORKERS)
+    found = {
+        "config": {"recipe": "MNIST, the paper's net and settings, one epoch", "seed": config.seed},
+        "seconds an epoch": {name: round(seconds, 2) for name, seconds in best.items()},
+        "usual script over tammes": round(fastest / best["tammes"], 2),
+        "loop over forward, backward, step": round(best["tammes"] / best["forward, backward, step"], 3),
+    }
+    print(found)
+    write_json(RESULTS, found | stamp(seconds=time.perf_counter() - start))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
