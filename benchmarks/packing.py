@@ -119,7 +119,7 @@ def main(names: list[str]) -> None:
         found[name] = measure()
         how = {"threads": threads, "seed": 0} | stamp(seconds=time.perf_counter() - start)
         found[name]["how"] = how
-        print(name, {key: value for key, value in found[name].items() if key not in ("rows", "how")}, flush=True)
+        print(name, {key: found[name][key] for key in found[name].keys() - {"rows", "how"}}, flush=True)
         write_json(RESULTS, found)
 
 

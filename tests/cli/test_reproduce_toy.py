@@ -22,7 +22,8 @@ def rows(written):
 
 
 def found(rows, k, d, loss, method):
-    (row,) = (r for r in rows if (r["k"], r["d"], r["loss"]) == (k, d, loss) and r["method"].startswith(method))
+    of_size = [row for row in rows if (row["k"], row["d"], row["loss"]) == (k, d, loss)]
+    (row,) = (row for row in of_size if row["method"].startswith(method))
     return row["class_margin"]
 
 
