@@ -1,9 +1,10 @@
 """`make bench`: every benchmark, one after the other; results and plots go to results/."""
 
-from benchmarks import head, packing, people, retrieval, sampled, sharded
+from benchmarks import head, packing, people, r_w, retrieval, sampled, sharded
 
 head.main([])
 packing.main([])
+r_w.main()
 sampled.main()
 sharded.main()
 retrieval.main()

@@ -19,6 +19,7 @@ from tammes.losses import (
     Focal,
     GMSoftmax,
     HypersphericalEnergy,
+    LabelAware,
     LMSoftmax,
     LSoftmax,
     MixedLabels,
@@ -85,6 +86,8 @@ def make_examples(k: int) -> dict[str, Term]:
         "LMSoftmax none": LMSoftmax(scale=12, reduction="none"),
         "LDAM": LDAM(scale=12, counts=spread(500, 3)),
         "LDAM by C smooth": LDAM(scale=12, counts=spread(500, 3), C=0.9, label_smoothing=0.1),
+        "LAS": LabelAware(counts=spread(500, 3)),
+        "LAS cosine": LabelAware(counts=spread(3, 90), head=0.4, tail=0.1, normalize=True, scale=12),
         "R_sm": SampleMargin(),
         "R_sm mean": SampleMargin(form="mean"),
         "R_sm raw": SampleMargin(normalize=False),
@@ -116,7 +119,7 @@ def falls(term: Term) -> bool:
     ArcFace turns at pi - m, and with an easy margin it jumps up where the margin sets in, at t = 0.
     GM-Softmax with alpha2 > alpha1 rewards a smaller target once its own term dominates.
     """
-    if isinstance(term, PrototypeTerm) or getattr(term, "label_smoothing", 0):
+    if isinstance(term, PrototypeTerm | LabelAware) or getattr(term, "label_smoothing", 0):
         return False
     if isinstance(term, ArcFace):
         return term.beyond_pi != "plain" and not term.easy_margin

@@ -194,6 +194,8 @@ def test_options(name):
     ("text", "wording"),
     [
         ("LDAM(s=8)", r"LDAM needs the class counts: LDAM\(counts=\[...\]\), or class_counts="),
+        ("LAS", r"LAS needs the class counts: LAS\(counts=\[...\]\), or class_counts="),
+        ("LAS(counts=[3, 4, 5])", "LAS has smoothing for 3 classes, but there are 4"),
         ("LDAM(s=8, counts=[3, 4, 5])", "LDAM has margin for 3 classes, but there are 4"),
         ("R_w + CosFace(s=8, m=[0.1, 0.2, 0.3])", "CosFace has margin for 3 classes, but there are 4"),
     ],

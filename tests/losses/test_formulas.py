@@ -16,6 +16,7 @@ from tammes.losses import (
     Focal,
     GMSoftmax,
     HypersphericalEnergy,
+    LabelAware,
     LMSoftmax,
     LSoftmax,
     NormFace,
@@ -86,6 +87,13 @@ def written_out(term: Term, z: Tensor, w: Tensor, y: Tensor) -> Tensor:
             roots = of("counts") ** -0.25
             largest = max(count**-0.25 for count in term.counts or ())
             return softmax_loss(cosines, cosines[own] - roots * (term.C or term.max_margin / largest))
+        case LabelAware():
+            counts = torch.tensor(term.counts, dtype=z.dtype)
+            share = (counts - counts.min()) / (counts.max() - counts.min())
+            soft = (term.tail + (term.head - term.tail) * torch.sin(share * math.pi / 2))[y][:, None]
+            targets = torch.where(others, soft / (k - 1), 1 - soft)
+            logits = term.scale * (cosines if term.normalize else raw)
+            return F.cross_entropy(logits, targets, reduction="none")
         case GMSoftmax():
             exponentials = (term.scale * cosines).exp()
             numerator = (term.scale * (of("alpha1") * cosines[own] + of("beta1"))).exp()

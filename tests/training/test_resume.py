@@ -51,6 +51,13 @@ HARD = {
         "margin_warmup": 2.0,
         "autocast": "fp16",
     },
+    "reweighted": {
+        "sampling": "balanced",
+        "class_weights": "effective",
+        "effective_beta": 0.9,
+        "reweight_from": 0.5,
+        "evaluate_every": 2,
+    },
 }
 
 

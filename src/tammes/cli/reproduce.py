@@ -9,6 +9,8 @@ EXPERIMENTS = {
     "toy": "tammes.cli.reproduce_toy:Toy",
     "table1": "tammes.cli.reproduce_table1:Table1",
     "figures": "tammes.cli.reproduce_figures:Figures",
+    "table2": "tammes.cli.reproduce_table2:Table2",
+    "table7": "tammes.cli.reproduce_table7:Table7",
     "table3": "tammes.cli.reproduce_table3:Table3",
 }
 """Name of an experiment to the dataclass whose fields are its flags."""
@@ -22,6 +24,8 @@ class Reproduce:
       toy     eight classes on the sphere, prototypes and features free (appendix C.1, Fig. 3)
       table1  balanced classification with and without R_sm (Table 1, appendix Table 5)
       figures the pictures of that (Figs. 1, 2, 4-6, 9-11)
+      table2  skewed classes with and without R_w (Table 2, appendix Table 6)
+      table7  two-stage methods with and without R_w (appendix Table 7)
       table3  person re-identification, each loss with a triplet loss (Table 3, appendix Table 8)
 
     examples:

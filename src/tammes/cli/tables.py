@@ -10,6 +10,7 @@ from rich.table import Table
 from tammes.metrics.classification import Evaluation
 from tammes.report.tables import Cell, Grid, to_terminal
 
+GROUPS = ("many", "medium", "few")
 METRICS = (
     ("acc %", "accuracy", 100, 2),
     ("mAP %", "mAP", 100, 2),
@@ -27,8 +28,16 @@ METRICS = (
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """One run as a table of one row."""
+    """One run as a table of one row; where classes are skewed, their counts and what goes with them."""
     print_runs([(result["data"], result)])
+    metrics = result["metrics"]
+    if "mean_class_accuracy" in metrics:
+        shown = [str(count) for count in result["class_counts"][:20]]
+        more = ", ..." if len(result["class_counts"]) > len(shown) else ""
+        groups = [f"{name} {100 * metrics[name]:.2f} %" for name in GROUPS if name in metrics]
+        print(f"Training images by class: {', '.join(shown)}{more}")
+        print(f"Accuracy of classes with many (over 100), medium, few (under 20) images: {', '.join(groups)}")
+        print(f"Expected calibration error: {100 * metrics['ece']:.2f} %")
 
 
 def print_runs(rows: Sequence[tuple[str, dict[str, Any]]]) -> None:

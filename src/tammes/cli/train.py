@@ -26,6 +26,7 @@ class Train(Config):
       tammes train digits --model cnn4 --epochs 10
       tammes train ./photos --objective "CosFace(s=16, m=0.2) + 0.5*R_sm" --minutes 20
       tammes train cifar10 --data-root data --download --model timm/resnet18 --out runs/cifar10
+      tammes train cifar10 --imbalance long_tailed:100 --objective "LMSoftmax(s=5) + 1000*R_w"
       tammes train --resume --out runs/cifar10
       tammes train --config runs/cifar10/config.json --seed 1 --out runs/cifar10-seed1
       tammes train market1501 --data-root data --preset reid-laptop --out runs/market
@@ -33,7 +34,7 @@ class Train(Config):
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """digits, mnist, fashion-mnist, cifar10, cifar100, market1501, dukemtmc-reid, an .npz file, a folder of
-    images, or a .csv list of people and cameras."""
+    images, a .txt list of images, or a .csv list of people and cameras."""
     out: str | None = None
     """Folder of the run; by default the next free of runs/DATA-1, runs/DATA-2, ..."""
     resume: bool = False

@@ -13,6 +13,7 @@ from tammes.data.catalogue import NAMES, load
 from tammes.data.dataset import DataSet, InMemory, OnDisk, Split, hold_out, stratified
 from tammes.data.identities import IdentitySet
 from tammes.data.images import read_image
+from tammes.data.imbalance import imbalance
 from tammes.data.pixels import normalise
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "OnDisk",
     "Split",
     "hold_out",
+    "imbalance",
     "load",
     "normalise",
     "read_image",

@@ -10,14 +10,14 @@ from jaxtyping import Float, Int, Int64, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from tammes.checks import at_least
-from tammes.data import counter
+from tammes.checks import at_least, one_of
 from tammes.data.augmentation import Augmentation, gather
 from tammes.data.dataset import DataSet, InMemory, OnDisk
 from tammes.data.images import Unreadable, try_read
 from tammes.data.pixels import normalise
+from tammes.data.sampling import SAMPLINGS, draws
 
-Steps = list[Int[np.ndarray, "_"]]  # the indices of each step
+Steps = list[Int[np.ndarray, "_"]]  # the draws of each step, see `sampling`
 
 
 class Batch(NamedTuple):
@@ -38,7 +38,8 @@ class Batches:
         dataset: whose statistics normalise and whose `augmentation` applies.
         split: "train" or "test".
         batch_size: of the global batch, which ranks share.
-        training: shuffled and augmented, or in order and plain.
+        training: drawn at random and augmented, or in order and plain.
+        sampling: how training draws: "shuffled" (each sample once), "balanced" (each class equally often).
         seed: of order and augmentation.
         drop_last: leave out the last batch where it is smaller than the others.
         device: where batches appear.
@@ -57,6 +58,7 @@ class Batches:
         *,
         batch_size: int,
         training: bool,
+        sampling: str = "shuffled",
         seed: int = 0,
         drop_last: bool = False,
         device: str | torch.device = "cpu",
@@ -65,6 +67,7 @@ class Batches:
         self.batch_size = at_least("batch_size", batch_size, 1)
         self.seed = at_least("seed", seed, 0)
         self.workers = at_least("workers", workers, 0)
+        self.sampling = one_of("sampling", sampling, tuple(SAMPLINGS))
         self.training, self.drop_last, self.device = training, drop_last, torch.device(device)
         self.augmentation = dataset.augmentation if training else Augmentation()
         stored = dataset.split(split)
@@ -99,37 +102,40 @@ class Batches:
         return self._epoch(epoch, [np.array_split(b, world_size)[rank] for b in self._steps(epoch)[start:]])
 
     def _steps(self, epoch: int) -> Steps:
-        order = counter.permutation(self.seed, epoch, self.size) if self.training else np.arange(self.size)
+        order = self._draws(epoch) if self.training else np.arange(self.size)
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
+
+    def _draws(self, epoch: int) -> Int[np.ndarray, " m"]:
+        return draws(self.sampling, self.labels.cpu().numpy(), self.seed, epoch)
 
     def _epoch(self, epoch: int, steps: Steps) -> Iterator[Batch]:
         if isinstance(self._stored, OnDisk):
-            for pixels, indices in self._decoded(self._stored, epoch, steps):
-                yield self._batch(epoch, indices, pixels.to(self.device), torch.arange(len(indices)))
+            for pixels, draws in self._decoded(self._stored, epoch, steps):
+                yield self._batch(epoch, draws, pixels.to(self.device), torch.arange(len(draws)))
         else:
-            for indices in steps:
-                yield self._batch(epoch, indices, self._stored, torch.from_numpy(indices))
+            for draws in steps:
+                yield self._batch(epoch, draws, self._stored, torch.from_numpy(draws % self.size))
 
     def _batch(
         self,
         epoch: int,
-        indices: Int[np.ndarray, " n"],
+        draws: Int[np.ndarray, " n"],
         pixels: UInt8[Tensor, "all h w c"],
         rows: Int64[Tensor, " n"],
     ) -> Batch:
-        moves = self.augmentation.moves(self.seed, epoch, indices).to(self.device)
+        moves = self.augmentation.moves(self.seed, epoch, draws).to(self.device)
         moved = gather(pixels, rows.to(self.device), moves, black=self.augmentation.border == "black")
         images = normalise(moved.permute(0, 3, 1, 2), self.mean, self.std)
         if self.augmentation.erase:
-            erased = self.augmentation.erased(self.seed, epoch, indices, *moved.shape[1:3])
+            erased = self.augmentation.erased(self.seed, epoch, draws, *moved.shape[1:3])
             images.masked_fill_(erased.to(self.device)[:, None], 0.0)  # the mean, after normalising
-        places = torch.from_numpy(indices).to(self.device)
+        places = torch.from_numpy(draws % self.size).to(self.device)
         return Batch(images, self.labels[places], places)
 
     def _decoded(
         self, files: OnDisk, epoch: int, steps: Steps
     ) -> Iterator[tuple[UInt8[Tensor, "n h w 3"], Int[np.ndarray, " n"]]]:
-        """Decoded images of each step and their indices, without those that cannot be read."""
+        """Decoded images of each step and their draws, without those that cannot be read."""
         decoder = _Decoder(files, self.augmentation, self.seed, epoch)
         loader = DataLoader(
             decoder,
@@ -140,7 +146,7 @@ class Batches:
         )
         for step, (pixels, failures) in zip(steps, loader, strict=True):
             for place, reason in failures.items():
-                self._unreadable.note(files.paths[step[place]], reason)
+                self._unreadable.note(files.paths[step[place] % self.size], reason)
             yield pixels, np.delete(step, list(failures))
 
 
@@ -150,10 +156,10 @@ class _Decoder(Dataset):
     def __init__(self, files: OnDisk, augmentation: Augmentation, seed: int, epoch: int) -> None:
         self.files, self.augmentation, self.seed, self.epoch = files, augmentation, seed, epoch
 
-    def __getitem__(self, index: int) -> UInt8[np.ndarray, "h w 3"] | str:
-        box = functools.partial(self.augmentation.box, self.seed, self.epoch, index)
+    def __getitem__(self, draw: int) -> UInt8[np.ndarray, "h w 3"] | str:
+        box = functools.partial(self.augmentation.box, self.seed, self.epoch, draw)
         box = self.files.box if self.files.stretch else box
-        return try_read(self.files.paths[index], self.files.size, box)
+        return try_read(self.files.paths[draw % len(self.files)], self.files.size, box)
 
     def collate(self, images: list[np.ndarray | str]) -> tuple[UInt8[Tensor, "m h w 3"], dict[int, str]]:
         """The images that could be read, and the reason at each place where one could not."""

@@ -17,6 +17,7 @@ from tammes.data.identities import (
     is_identity_folder,
     named_shots,
 )
+from tammes.data.lists import lists
 from tammes.data.torchvision_sets import CLASSES, torchvision_set
 
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -42,10 +43,10 @@ def load(
     """The data set that `source` names, or that lies there.
 
     Args:
-        source: one of `NAMES`, an `.npz` file (see `npz`), or a folder of images (see `folder`); of people
-            seen by cameras a folder (see `folder_shots`) or a `.csv` list (see `csv_shots`). A name wins
-            over a folder of that name: write ./digits for the folder.
-        root: where named sets lie; `<name>.npz` there is taken first, then torchvision's layout.
+        source: one of `NAMES`, an `.npz` file (see `npz`), a list (`*train*.txt`, see `lists`), or a folder
+            of images (see `folder`); of people seen by cameras a folder (see `folder_shots`) or a
+            `.csv` list (see `csv_shots`). A name wins over a folder of that name: write ./digits for it.
+        root: where named sets lie, `<name>.npz` first, then torchvision's layout; and the images of lists.
         download: fetch a missing named set from its public address into `root`.
         image_size: side, or height and width, that images are scaled to cover and cut to at the centre;
             images of people are stretched, and for them one number is the height, twice the width.
@@ -68,8 +69,13 @@ def load(
         return folder(path, image_size=size, max_unreadable=max_unreadable, memory_limit=memory_limit)
     if path.suffix == ".npz" and path.is_file():
         return npz(path, size)
+    if path.suffix == ".txt" and "train" in path.name and path.is_file():
+        options = {"max_unreadable": max_unreadable, "memory_limit": memory_limit}
+        return lists(path, Path(root), image_size=size, **options)
     if len(path.parts) > 1 or path.suffix or path.exists():
-        state = "is neither a folder nor an .npz or .csv file" if path.exists() else "does not exist"
+        state = (
+            "is neither a folder nor an .npz or .csv file nor a list" if path.exists() else "does not exist"
+        )
         raise FileNotFoundError(
             f"{source} {state}. Give a folder of images, an .npz or .csv file, or one of: {', '.join(NAMES)}."
         )

@@ -25,6 +25,8 @@ class Stream(IntEnum):
     ASPECT = 6
     TOP = 7
     LEFT = 8
+    IMBALANCE = 9
+    TURN = 10
     ERASE = 20
     ERASE_AREA = 21
     ERASE_ASPECT = 22
@@ -65,6 +67,19 @@ def uniforms(
 def permutation(seed: int, epoch: int, n: int) -> Int[np.ndarray, " n"]:
     """The order in which an epoch visits n samples."""
     return np.argsort(bits(seed, epoch, np.arange(n), Stream.ORDER), kind="stable")
+
+
+def ranks(groups: Int[np.ndarray, " n"], *keys: np.ndarray) -> Int[np.ndarray, " n"]:
+    """The place of each entry among those of its group, sorted by the last of `keys` first.
+
+    >>> ranks(np.array([0, 1, 0, 1]), np.array([7, 3, 5, 4])).tolist()
+    [1, 0, 0, 1]
+    """
+    order = np.lexsort((*keys, groups))
+    sizes = np.bincount(groups)
+    places = np.empty_like(order)
+    places[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return places
 
 
 def _mix(x: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:

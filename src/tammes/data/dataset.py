@@ -163,13 +163,10 @@ def stratified(
     within("share", share, 0.0, 1.0)
     y = labels.numpy()
     chance = counter.bits(seed, 0, np.arange(len(y)), Stream.HOLD_OUT)
-    order = np.lexsort((chance, y))
     counts = np.bincount(y)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
     most = np.maximum(counts - 1, 0)
     take = np.clip(np.floor(share * counts + 0.5).astype(np.int64), np.minimum(1, most), most)
-    held = torch.from_numpy(rank < take[y])
+    held = torch.from_numpy(counter.ranks(y, chance) < take[y])
     return (~held).nonzero().flatten(), held.nonzero().flatten()
 
 

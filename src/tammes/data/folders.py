@@ -37,8 +37,33 @@ def folder(
         memory_limit: up to so many bytes the set is decoded once and kept in memory; beyond it, files are
             read anew in each epoch, cropped at random for training, and normalised by ImageNet's statistics.
     """
-    name = path.resolve().name
     train, test, classes = _listed(path)
+    return from_files(
+        path.resolve().name,
+        train,
+        test,
+        classes,
+        image_size=image_size,
+        max_unreadable=max_unreadable,
+        memory_limit=memory_limit,
+    )
+
+
+Listed = tuple[tuple[str, ...], Tensor]
+"""Image files and their labels."""
+
+
+def from_files(
+    name: str,
+    train: Listed,
+    test: Listed,
+    classes: tuple[str, ...],
+    *,
+    image_size: tuple[int, int] | None,
+    max_unreadable: int,
+    memory_limit: int,
+) -> DataSet:
+    """The data set of listed image files; see `folder` for its settings."""
     size = image_size or _common_size(train[0])
     splits = [OnDisk(paths, labels, size, max_unreadable) for paths, labels in (train, test)]
     if 3 * size[0] * size[1] * sum(map(len, splits)) <= memory_limit:
@@ -55,9 +80,6 @@ def folder(
         std=IMAGENET_STD,
         augmentation=Augmentation(flip=True, crop=0.35),
     )
-
-
-Listed = tuple[tuple[str, ...], Tensor]
 
 
 def _listed(path: Path) -> tuple[Listed, Listed, tuple[str, ...]]:

@@ -2,11 +2,13 @@
 
 from tammes.losses.arcface import ArcFace, arcface
 from tammes.losses.catalogue import CATALOGUE
+from tammes.losses.class_balance import effective_number_weights
 from tammes.losses.combined import CombinedMargin, combined_margin
 from tammes.losses.cosface import AMSoftmax, CosFace, cosface
 from tammes.losses.cross_entropy import CrossEntropy
 from tammes.losses.focal import Focal, focal
 from tammes.losses.gm_softmax import GMSoftmax, gm_softmax
+from tammes.losses.label_aware import LabelAware, label_aware, label_aware_smoothing
 from tammes.losses.labels import MixedLabels
 from tammes.losses.ldam import LDAM, ldam_margins
 from tammes.losses.lm_softmax import LMSoftmax, lm_softmax
@@ -31,6 +33,7 @@ __all__ = [
     "HypersphericalEnergy",
     "LMSoftmax",
     "LSoftmax",
+    "LabelAware",
     "MixedLabels",
     "NormFace",
     "Objective",
@@ -42,8 +45,11 @@ __all__ = [
     "arcface",
     "combined_margin",
     "cosface",
+    "effective_number_weights",
     "focal",
     "gm_softmax",
+    "label_aware",
+    "label_aware_smoothing",
     "ldam_margins",
     "lm_softmax",
     "normface",

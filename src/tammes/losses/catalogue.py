@@ -6,6 +6,7 @@ from tammes.losses.cosface import CosFace
 from tammes.losses.cross_entropy import CrossEntropy
 from tammes.losses.focal import Focal
 from tammes.losses.gm_softmax import GMSoftmax
+from tammes.losses.label_aware import LabelAware
 from tammes.losses.ldam import LDAM
 from tammes.losses.lm_softmax import LMSoftmax
 from tammes.losses.lsoftmax import LSoftmax
@@ -26,6 +27,7 @@ CATALOGUE: tuple[type[Term], ...] = (
     GMSoftmax,
     LMSoftmax,
     LDAM,
+    LabelAware,
     SampleMargin,
     ZeroCentroid,
     HypersphericalEnergy,

@@ -44,15 +44,16 @@ class Scores(NamedTuple):
         )
 
 
-def softmax_loss(scores: Scores, logit: PerSample, label_smoothing: float = 0.0) -> PerSample:
+def softmax_loss(scores: Scores, logit: PerSample, label_smoothing: float | PerSample = 0.0) -> PerSample:
     r"""Cross-entropy of logits :math:`s c_{ij}` whose true class carries `logit` instead.
 
     .. math::
         \ell_i = \operatorname{softplus}(\mathrm{rest}_i - \mathrm{logit}_i)
 
-    With `label_smoothing` e it is torch's: the target is 1 - e plus e / k on every class.
+    With `label_smoothing` e, which may be each sample's own, it is torch's: the target is 1 - e plus e / k on
+    every class.
     """
-    if not label_smoothing:
+    if not torch.is_tensor(label_smoothing) and not label_smoothing:
         return torch.logaddexp(scores.rest - logit, torch.zeros_like(logit))
     others = scores.scale * (scores.num_classes * scores.mean - scores.target)
     mean_logit = (others + logit) / scores.num_classes

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import nearest_prototypes, sample_margin_ceiling
 from tammes.geometry.sphere import normalize
+from tammes.metrics.by_count import accuracy_by_count
+from tammes.metrics.calibration import expected_calibration_error
 from tammes.types import Embeddings, Labels, PerSample, Prototypes
 
 
@@ -28,7 +30,10 @@ class Evaluation:
         arrays: per sample `label`, `prediction`, `sample_margin`, `similarity` (to the own prototype); of
             some samples, `shown`, the unit `embedding`; per class `class_accuracy`, `class_gamma` (its
             smallest sample margin), `class_sample_margin` (its mean), `nearest_class`, `nearest_angle`.
-            Classes without test samples have NaN.
+            Classes without test samples have NaN. Where the training classes are skewed also per sample
+            `confidence` and per class `class_count`.
+        more: further numbers by name. Where the training classes are skewed: `many`, `medium` and `few`
+            (accuracy by training images), `mean_class_accuracy`, and `ece` (calibration).
     """
 
     accuracy: float
@@ -41,6 +46,7 @@ class Evaluation:
     smallest_norm: float
     largest_norm: float
     arrays: dict[str, np.ndarray]
+    more: dict[str, float] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:
@@ -64,6 +70,7 @@ class Evaluation:
             "gamma_min": self.gamma_min,
             "smallest_norm": self.smallest_norm,
             "largest_norm": self.largest_norm,
+            **self.more,
         }
 
     def per_class(self, classes: Sequence[str]) -> list[dict[str, Any]]:
@@ -96,7 +103,8 @@ def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative
 
     Args:
         weight: the prototypes.
-        samples: `label`, `prediction` and `sample_margin`, and whatever else is to be kept.
+        samples: `label`, `prediction` and `sample_margin`; for skewed classes `confidence` and, for each
+            class, `class_count`; and whatever else is to be kept.
         nonnegative: whether no entry of an embedding is ever below zero.
     """
     label, margin = samples["label"], samples["sample_margin"]
@@ -104,6 +112,7 @@ def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative
     nearest = nearest_prototypes(weight)
     maximum, norms = largest_class_margin(k, d), weight.detach().norm(dim=1)
     correct = (label == samples["prediction"]).astype(np.float64)
+    class_accuracy = _mean_by_class(correct, label, k)
     gamma = np.full(k, np.inf)
     np.minimum.at(gamma, label, margin)
     return Evaluation(
@@ -118,13 +127,22 @@ def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative
         largest_norm=float(norms.max()),
         arrays=samples
         | {
-            "class_accuracy": _mean_by_class(correct, label, k),
+            "class_accuracy": class_accuracy,
             "class_gamma": np.where(np.isfinite(gamma), gamma, np.nan),
             "class_sample_margin": _mean_by_class(margin, label, k),
             "nearest_class": nearest.neighbour.cpu().numpy(),
             "nearest_angle": nearest.angle.cpu().numpy(),
         },
+        more=_of_skewed(samples, class_accuracy, correct) if "class_count" in samples else {},
     )
+
+
+def _of_skewed(
+    samples: dict[str, np.ndarray], class_accuracy: np.ndarray, correct: np.ndarray
+) -> dict[str, float]:
+    """The numbers that matter where training classes differ in size."""
+    ece = expected_calibration_error(samples["confidence"], correct > 0)
+    return accuracy_by_count(class_accuracy, samples["class_count"].tolist()) | {"ece": ece}
 
 
 def _mean_by_class(values: np.ndarray, label: np.ndarray, k: int) -> np.ndarray:

@@ -177,9 +177,10 @@ def _read(path: Path, row: Row) -> dict[str, Any]:
 
 
 def _deciding(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings that decide a row's numbers; of a path to the data, its last part."""
+    """The settings that decide a row's numbers; of paths, to the data or a start, the last part."""
     kept = {name: value for name, value in config.items() if name not in PLACES}
-    return kept | {"data": Path(config["data"]).name}
+    start = config.get("start")
+    return kept | {"data": Path(config["data"]).name, "start": start and Path(start).name}
 
 
 def curves(folder: RunFolder) -> dict[str, list[Any]]:

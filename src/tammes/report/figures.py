@@ -1,6 +1,6 @@
 """Curves over epochs and histograms over test samples, drawn from the records of rows as PNG, PDF or SVG."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ def draw_measures(records: Records, title: str, path: Path) -> None:
     for ax, measure in zip(axes[0], MEASURES, strict=True):
         for style, record in zip(_styles(records), records.values(), strict=True):
             values = [measure.factor * value for value in record["curves"][measure.curve]]
-            ax.plot(*_steps(values), **style)
+            ax.plot(_epochs(record), values, **style)
         tops = {
             round(r["metrics"][measure.most], 6) for r in records.values() if measure.most and "metrics" in r
         }
@@ -43,7 +43,7 @@ def draw_measures(records: Records, title: str, path: Path) -> None:
         ax.set_title(measure.title, fontsize=9, loc="left")
         ax.set_xlabel("epoch", fontsize=8)
     _legend(figure, axes[0][0])
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_norm_ratios(records: Records, title: str, path: Path) -> None:
@@ -52,12 +52,12 @@ def draw_norm_ratios(records: Records, title: str, path: Path) -> None:
     for style, record in zip(_styles(records), records.values(), strict=True):
         curves = record["curves"]
         pairs = zip(curves["largest_norm"], curves["smallest_norm"], strict=True)
-        axes[0][0].plot(*_steps([large / small for large, small in pairs]), **style)
+        axes[0][0].plot(_epochs(record), [large / small for large, small in pairs], **style)
     axes[0][0].axhline(1, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
     axes[0][0].set_title("largest / smallest norm of a prototype", fontsize=9, loc="left")
     axes[0][0].set_xlabel("epoch", fontsize=8)
     _legend(figure, axes[0][0])
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_histograms(records: Records, title: str, path: Path) -> None:
@@ -74,7 +74,7 @@ def draw_histograms(records: Records, title: str, path: Path) -> None:
             ax.set_xlabel(name, fontsize=8)
             if not line:
                 ax.set_title(label, fontsize=9, loc="left")
-    _save(figure, path)
+    save(figure, path)
 
 
 def _bars(ax: Any, histogram: Mapping[str, Any]) -> None:
@@ -114,7 +114,7 @@ def _styles(records: Records) -> list[dict[str, Any]]:
             "label": label,
             "color": shade,
             "linewidth": 1.3,
-            "linestyle": "--" if "R_sm" in record["config"]["objective"] else "-",
+            "linestyle": "--" if "R_" in record["config"]["objective"] else "-",
             "marker": "o",
             "markersize": 2,
         }
@@ -122,15 +122,17 @@ def _styles(records: Records) -> list[dict[str, Any]]:
     ]
 
 
-def _steps(values: Sequence[float]) -> tuple[range, Sequence[float]]:
-    return range(1, len(values) + 1), values
+def _epochs(record: Mapping[str, Any]) -> list[int]:
+    """The epochs, counted from 1, after which the record's curves have their values."""
+    return [epoch + 1 for epoch in record["curves"]["epoch"]]
 
 
 def _legend(figure: Any, ax: Any) -> None:
     figure.legend(*ax.get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False)
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """A figure of matplotlib as a file that is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}")
     figure.savefig(temporary, dpi=130, format=path.suffix[1:])

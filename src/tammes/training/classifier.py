@@ -1,19 +1,21 @@
 """A network and its prototypes as one module, built from a config and the facts of a data set."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tammes.data import Augmentation, Batches, DataSet, load
+from tammes.data import Augmentation, Batches, DataSet, hold_out, imbalance, load
+from tammes.data.imbalance import parse_imbalance
 from tammes.heads import PrototypeHead
 from tammes.losses import parse
 from tammes.models import Backbone, build
 from tammes.models.catalogue import LEAST_SIDE
 from tammes.training.config import Config
-from tammes.types import Similarities
+from tammes.types import Embeddings, Similarities
 
 CALIBRATION_SAMPLES = 1000
 
@@ -47,14 +49,61 @@ class DataFacts:
 
 
 class Classifier(nn.Module):
-    """Images to logits: a backbone, then a head."""
+    """Images to logits: a backbone, then a head.
 
-    def __init__(self, backbone: Backbone, head: PrototypeHead) -> None:
+    Args:
+        backbone: images to embeddings.
+        head: embeddings to logits.
+        adjustment: taken off the logits of each class.
+        frozen: the backbone stays as it is, also in training mode.
+        shifting: except that its batch statistics follow what it sees in training mode.
+    """
+
+    adjustment: Tensor | None
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        head: PrototypeHead,
+        adjustment: Tensor | None = None,
+        *,
+        frozen: bool = False,
+        shifting: bool = False,
+    ) -> None:
         super().__init__()
-        self.backbone, self.head = backbone, head
+        self.backbone, self.head, self.frozen, self.shifting = backbone, head, frozen, shifting
+        self.register_buffer("adjustment", adjustment, persistent=False)
+        if frozen:
+            backbone.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "Classifier":
+        """Training mode, or evaluation; a frozen backbone does not leave evaluation."""
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+            for module in self.backbone.modules():
+                if self.shifting and isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+                    module.train(mode)
+        return self
 
     def forward(self, images: Float[Tensor, "n c h w"]) -> Similarities:
-        return self.head(self.backbone(images))
+        return self.logits(self.backbone(images))
+
+    def logits(self, embeddings: Embeddings) -> Similarities:
+        """What decides the class of embeddings."""
+        logits = self.head(embeddings)
+        return logits if self.adjustment is None else logits - self.adjustment
+
+    @property
+    def class_counts(self) -> list[int]:
+        """Training images of each class."""
+        counts = self.head.class_counts
+        return [1] * self.head.num_classes if counts is None else counts.tolist()
+
+    @torch.no_grad()
+    def predict(self, embeddings: Embeddings) -> Int[Tensor, " n"]:
+        """The class with the largest logit."""
+        return self.head.predict(embeddings) if self.adjustment is None else self.logits(embeddings).argmax(1)
 
 
 def load_data(config: Config) -> DataSet:
@@ -64,7 +113,10 @@ def load_data(config: Config) -> DataSet:
     side, least = min(dataset.shape[1:]), LEAST_SIDE.get(config.model, 1)
     if config.image_size is None and side < least <= 2 * side:
         dataset = load(config.data, image_size=2 * side, **options)
-    return dataset if config.augment else replace(dataset, augmentation=Augmentation())
+    dataset = dataset if config.augment else replace(dataset, augmentation=Augmentation())
+    if config.imbalance is not None:
+        dataset = imbalance(dataset, **asdict(parse_imbalance(config.imbalance)))
+    return hold_out(dataset, config.hold_out) if config.hold_out else dataset
 
 
 def build_classifier(config: Config, facts: DataFacts) -> Classifier:
@@ -85,10 +137,25 @@ def build_classifier(config: Config, facts: DataFacts) -> Classifier:
         len(facts.classes),
         parse(config.objective),
         class_counts=facts.class_counts,
+        class_weight=None if config.class_weights == "none" else [1.0] * len(facts.classes),
         init=config.prototype_init,
         trainable=config.trainable_prototypes,
     )
-    return Classifier(backbone, head)
+    return Classifier(
+        backbone,
+        head,
+        logit_adjustment(facts.class_counts, config.logit_adjustment),
+        frozen=config.learns != "all",
+        shifting=config.shift_batch_norm,
+    )
+
+
+def logit_adjustment(counts: Sequence[int], tau: float) -> Tensor | None:
+    r""":math:`\tau \log \pi_j`, what skewed classes add to the logits (Menon et al. 2021)."""
+    if not tau:
+        return None
+    shares = torch.tensor(counts, dtype=torch.float64)
+    return (tau * (shares / shares.sum()).log()).float()
 
 
 @torch.no_grad()
@@ -108,7 +175,7 @@ def build_optimizer(config: Config, backbone: Backbone, head: PrototypeHead) -> 
     """One group for the network, one for the prototypes; each remembers its peak learning rate."""
     weights = [p for p in backbone.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [{"params": weights, "lr": config.lr, "weight_decay": config.weight_decay}]
-    if config.trainable_prototypes:
+    if config.trainable_prototypes and config.learns != "nothing":
         groups += head.param_groups(config.prototype_lr, config.prototype_weight_decay)
     if config.optimizer == "sgd":
         optimizer = torch.optim.SGD(groups, momentum=config.momentum, nesterov=config.nesterov)

@@ -9,7 +9,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import tammes
 from tammes import checks
+from tammes.data.imbalance import parse_imbalance
 from tammes.losses import LMSoftmax, Objective, parse
+from tammes.training.conditions import check_stage, check_weighting
 from tammes.training.schedules import MARGINS, SCHEDULES
 
 FORMAT = 1
@@ -33,7 +35,7 @@ class Config:
 
     data: str
     """digits, mnist, fashion-mnist, cifar10, cifar100, market1501, dukemtmc-reid, an .npz file, a folder of
-    images, or a .csv list of people and cameras."""
+    images, a .txt list of images, or a .csv list of people and cameras."""
     objective: str = "NormFace(s=10) + 0.5*R_sm"
     """Losses and regularisers, as in "CosFace(s=64, m=0.35) + 0.5*R_sm + 100*R_w"."""
     model: str = "fastnet-half"
@@ -42,7 +44,7 @@ class Config:
     """Width of a linear layer before the prototypes; none by default."""
 
     data_root: str = "data"
-    """Where named data sets lie."""
+    """Where named data sets, and the images of lists, lie."""
     download: bool = False
     """Fetch a missing named data set into the data root."""
     image_size: int | None = None
@@ -55,12 +57,40 @@ class Config:
     mixup: float = 0.0
     """Mix pairs of images by a share drawn from Beta(mixup, mixup); 0 for none."""
 
+    imbalance: str | None = None
+    """Thin out the training classes: long_tailed:100, step:10, or step:10:0.3 for 3 in 10 classes rare."""
+    hold_out: float = 0.0
+    """Evaluate on this share of the training images in place of the test images: to choose settings by."""
+    sampling: Literal["shuffled", "balanced"] = "shuffled"
+    """An epoch draws each image once, or each class equally often."""
+    class_weights: Literal["none", "effective"] = "none"
+    """Weigh each class by the inverse of its effective number of images (class-balanced loss)."""
+    effective_beta: float = 0.9999
+    """How soon more images of a class stop counting, for class weights: closer to 1, later."""
+    reweight_from: float = 0.0
+    """Share of the run from which class weights apply; 0.8 defers them to its last fifth (DRW)."""
+    logit_adjustment: float = 0.0
+    """Predict by logits less so many times the logarithm of each class's share of the training images."""
+
+    start: str | None = None
+    """Folder of a finished run whose network and prototypes this one starts from."""
+    learns: Literal["all", "prototypes", "lengths", "nothing"] = "all"
+    """What learns after a start: all; prototypes on frozen features (cRT); their lengths (LWS); nothing."""
+    fresh_prototypes: bool = False
+    """Prototypes anew, in place of those of the start."""
+    tau: float = 0.0
+    """Divide each prototype of the start by its length to this power (tau-normalisation)."""
+    shift_batch_norm: bool = False
+    """The batch statistics of a frozen network follow the samples of this run (MiSLAS)."""
+
     epochs: int | None = None
     """Passes over the data; 20 by default, unless minutes are given."""
     minutes: float | None = None
     """Time to train for; the schedule is stretched over it. With epochs, whichever ends first."""
     patience: int | None = None
     """Stop after so many evaluations without a better accuracy, or mAP."""
+    evaluate_every: int = 1
+    """Epochs from one evaluation to the next; the end of the run is always evaluated."""
     batch_size: int = 128
     """Samples per step, over all ranks and parts together."""
     accumulate: int = 1
@@ -140,6 +170,8 @@ class Config:
         self._check_words()
         parsed = parse(self.objective)
         self._check_objective(parsed)
+        check_weighting(self, parsed)
+        check_stage(self, parsed)
         self._settle("objective", str(parsed), anew=True)
         self._settle("lr", USUAL_LR[self.optimizer])
         self._settle("prototype_lr", self.lr)
@@ -160,7 +192,7 @@ class Config:
         for name in ("lr", "prototype_lr", "clip", "minutes"):
             if getattr(self, name) is not None:
                 checks.positive(name, getattr(self, name))
-        for name in ("momentum", "warmup"):
+        for name in ("momentum", "warmup", "hold_out", "effective_beta", "reweight_from"):
             checks.within(name, getattr(self, name), 0.0, 1.0)
         for name in NOT_NEGATIVE:
             if getattr(self, name) is not None:
@@ -174,6 +206,8 @@ class Config:
         checks.one_of("schedule", self.schedule, SCHEDULES)
         checks.one_of("autocast", self.autocast, ("none", "bf16", "fp16"))
         checks.one_of("prototype_init", self.prototype_init, ("random", "packed"))
+        if self.imbalance is not None:
+            self._settle("imbalance", str(parse_imbalance(self.imbalance)), anew=True)
         self._check_people()
         if self.schedule == "one-cycle" and self.warmup:
             raise ValueError(
@@ -222,6 +256,8 @@ NOT_NEGATIVE = (
     "prototype_weight_decay",
     "mixup",
     "margin_warmup",
+    "logit_adjustment",
+    "tau",
     "triplet",
     "triplet_margin",
 )
@@ -231,6 +267,7 @@ LEAST = {
     "max_unreadable": 0,
     "epochs": 1,
     "patience": 1,
+    "evaluate_every": 1,
     "batch_size": 1,
     "images_per_person": 1,
     "accumulate": 1,

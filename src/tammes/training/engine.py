@@ -12,7 +12,7 @@ from torch import Tensor
 from tammes.data import Batch
 from tammes.geometry.sphere import safe_norm
 from tammes.heads import clip_grad_norm_
-from tammes.losses import MixedLabels, parse
+from tammes.losses import MixedLabels, effective_number_weights, parse
 from tammes.losses.triplet import batch_hard_triplet
 from tammes.models import AroundNeck
 from tammes.training.classifier import Classifier, build_optimizer
@@ -41,13 +41,17 @@ class Engine:
         self.forward: Any = torch.compile(net) if config.compile else net
         self.triplet: Tensor | None = None  # of the last step
         self.optimizer = build_optimizer(config, classifier.backbone, self.head)
+        self.reweighted = False
+        if config.learns == "lengths":
+            self.head.weight.register_hook(self._along_prototypes)
         scaled, device = config.autocast == "fp16", world.device.type
         if world.size == 1:
             self.scaler = torch.amp.GradScaler(device, enabled=scaled)
         else:
             from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
-            self.forward = torch.nn.parallel.DistributedDataParallel(self.forward)
+            if not self.classifier.frozen:
+                self.forward = torch.nn.parallel.DistributedDataParallel(self.forward)
             self.scaler = ShardedGradScaler(device, enabled=scaled)  # all ranks skip a step, or none
         self._check_parts()
 
@@ -69,14 +73,24 @@ class Engine:
         return self.classifier
 
     @torch.no_grad()
+    def begin(self, weights: dict[str, Tensor]) -> None:
+        """Take over those weights that are given; the others stay as they are."""
+        self.classifier.load_state_dict(weights, strict=False)
+        self._share_prototypes()
+
+    @torch.no_grad()
     def load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Go back to the weights and the `state` of a checkpoint, from however many ranks."""
         self.classifier.load_state_dict(weights)
-        if self.world.size > 1:
-            self.head.weight.copy_(rows_here(self.classifier.head.weight, self.head))
+        self._share_prototypes()
         self._each_prototype_state(state["optimizer"], lambda whole: rows_here(whole, self.head))
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
+
+    def _share_prototypes(self) -> None:
+        """To each rank its rows of the whole classifier's prototypes."""
+        if self.world.size > 1:
+            self.head.weight.copy_(rows_here(self.classifier.head.weight, self.head))
 
     def state(self) -> dict[str, Any]:
         """What, beside the weights, the next step depends on; all ranks must call it together."""
@@ -86,7 +100,7 @@ class Engine:
 
     def _each_prototype_state(self, stored: dict[str, Any], change: Callable[[Tensor], Tensor]) -> None:
         """Replace, in an optimiser's `stored` state, what has a row for each prototype."""
-        if self.world.size == 1 or not self.config.trainable_prototypes:
+        if self.world.size == 1 or not self.config.trainable_prototypes or self.config.learns == "nothing":
             return
         (place,) = stored["param_groups"][-1]["params"]
         own = stored["state"].get(place, {})
@@ -99,6 +113,19 @@ class Engine:
         objective = with_margins(self.objective, share)
         if self.head.objective != objective:
             self.head.objective = objective
+
+    @torch.no_grad()
+    def reweight(self, progress: float) -> None:
+        """Give the classes their weights once that share of the run is done."""
+        late = self.config.class_weights != "none" and progress >= self.config.reweight_from
+        if not late or self.reweighted:
+            return
+        for head in (self.classifier.head, self.head):
+            assert head.class_counts is not None
+            assert head.class_weight is not None
+            weights = effective_number_weights(head.class_counts.tolist(), beta=self.config.effective_beta)
+            head.class_weight.copy_(torch.tensor(weights))
+        self.reweighted = True
 
     def set_rates(self, factor: float) -> float:
         """Every learning rate at `factor` of its peak; the network's."""
@@ -135,12 +162,18 @@ class Engine:
         parts, total = self.config.accumulate, torch.zeros((), device=self.world.device)
         for part, some in zip(images.tensor_split(parts), _split(labels, parts), strict=True):
             share = 1 / parts if self.world.size > 1 else len(part) / len(images)
-            with self._autocast():
+            with self._autocast(), torch.set_grad_enabled(not self.classifier.frozen):
                 embeddings = self.forward(part)
             loss = share * self._loss(embeddings, some)
             self.scaler.scale(loss).backward()
             total += loss.detach()
         return total
+
+    def _along_prototypes(self, gradient: Tensor) -> Tensor:
+        """The part of each row that changes its prototype's length and not its direction."""
+        weight = self.head.weight.detach()
+        directions = weight / safe_norm(weight)
+        return (gradient * directions).sum(1, keepdim=True) * directions
 
     def _loss(self, embeddings: Any, labels: Tensor | MixedLabels) -> Tensor:
         if not self.config.triplet:

@@ -8,6 +8,7 @@ from torch import Tensor
 from tammes.data import Batches
 from tammes.geometry.margins import sample_margins
 from tammes.geometry.sphere import normalize
+from tammes.metrics.by_count import skewed
 from tammes.metrics.classification import Evaluation, own_similarities, some_samples, summarise
 from tammes.models import flip_average
 from tammes.training.classifier import Classifier
@@ -15,7 +16,8 @@ from tammes.training.distributed import ALONE, World
 
 __all__ = ["Evaluation", "embeddings_of", "evaluate"]
 
-COLUMNS = ("label", "prediction", "sample_margin", "similarity")
+COLUMNS = ("label", "prediction", "sample_margin", "similarity", "confidence")
+"""Arrays of an evaluation; the last one only where the training classes are skewed."""
 
 
 @torch.no_grad()
@@ -44,10 +46,12 @@ def evaluate(
     gathered = [part for parts in world.gather(parts) for part in parts]
     indices, *columns, places, embedding = (np.concatenate(c) for c in zip(*gathered, strict=True))
     order, shown_order = np.argsort(indices), np.argsort(places)
-    samples = {name: column[order] for name, column in zip(COLUMNS, columns, strict=True)}
+    samples = {name: column[order] for name, column in zip(COLUMNS, columns, strict=False)}
     # Files that could not be read are missing from the columns, so places are counted anew.
     samples["shown"] = np.searchsorted(indices[order], places[shown_order])
     samples["embedding"] = embedding[shown_order]
+    if "confidence" in samples:
+        samples["class_count"] = np.array(classifier.class_counts)
     return summarise(classifier.head.weight, samples, nonnegative=classifier.backbone.nonnegative)
 
 
@@ -88,5 +92,7 @@ def _measure(
     similarity = own_similarities(embeddings, head.weight, labels)
     kept = torch.isin(indices, shown)
     units = normalize(embeddings[kept]).half()
-    found = (indices, labels, head.predict(embeddings), margins, similarity, indices[kept], units)
-    return tuple(column.cpu().numpy() for column in found)
+    found = [indices, labels, classifier.predict(embeddings), margins, similarity]
+    if skewed(classifier.class_counts):
+        found.append(classifier.logits(embeddings).softmax(1).amax(1))
+    return tuple(column.cpu().numpy() for column in (*found, indices[kept], units))

@@ -47,7 +47,7 @@ class FromPixels(nn.Module):
 
     def forward(self, images: Float[Tensor, "n c h w"]) -> tuple[Tensor, Tensor]:
         embeddings = self.classifier.backbone((images - self.mean) / self.std)
-        return self.classifier.head(embeddings), embeddings
+        return self.classifier.logits(embeddings), embeddings
 
 
 def _onnx(classifier: Classifier, facts: DataFacts, metadata: dict[str, str]) -> bytes:

@@ -148,7 +148,8 @@ class RunFolder:
         if checkpoint is None:
             raise FileNotFoundError(f"{self.path} has no checkpoint yet. Train it: {self.how_to_resume()}")
         best = self.path / "best.safetensors"
-        return read_tensors(best if which == "best" else checkpoint / "weights.safetensors")
+        chosen = which == "best" and best.is_file()  # a run in which nothing learns has none
+        return read_tensors(best if chosen else checkpoint / "weights.safetensors")
 
     def classifier(self, which: Which = "last") -> Classifier:
         """The trained classifier, in evaluation mode on the CPU."""

@@ -1,6 +1,7 @@
 """The training loop, readable on one screen, and `train`, which sets it up in a folder."""
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,20 @@ from tammes.training.config import Config
 from tammes.training.distributed import World, determinism, world
 from tammes.training.engine import Engine
 from tammes.training.folder import RunFolder
-from tammes.training.protocols import Measured, Protocol, protocol
+from tammes.training.protocols import Classification, Measured, Protocol, protocol
 from tammes.training.schedules import learning_rate
 from tammes.training.sinks import JsonLines, Sink, TensorBoard, rewind
+from tammes.training.skew import skew_advice
+from tammes.training.start import starting_weights
 from tammes.training.watch import State, Watch, listening
 
 
 def fit(engine: Engine, batches: Batches, test: Protocol, watch: Watch) -> Measured | None:
     """Train from where `watch.state` is to the end; the last evaluation, None if there was nothing to do."""
     config, world, state, evaluation = engine.config, engine.world, watch.state, None
+    if config.learns == "nothing":
+        watch.save()
+        return None
     progress = watch.progress()
     while state.batch or (progress < 1 and (config.patience is None or state.stale < config.patience)):
         engine.begin_epoch(state.epoch)
@@ -30,9 +36,11 @@ def fit(engine: Engine, batches: Batches, test: Protocol, watch: Watch) -> Measu
             rate = engine.set_rates(
                 learning_rate(config.schedule, progress, warmup=config.warmup, milestones=config.milestones)
             )
+            engine.reweight(progress)
             loss = engine.step(batch, state.step)
             progress = watch.after_step(loss, rate)
-        evaluation = test.measure(engine.gather(), world)
+        due = progress >= 1 or (state.epoch + 1) % config.evaluate_every == 0
+        evaluation = test.measure(engine.gather(), world) if due else None
         watch.after_epoch(evaluation)
     watch.save()
     return evaluation
@@ -64,10 +72,13 @@ def train(
         with here.first_goes_first():
             dataset = dataset or load_data(config)
         engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), here)
+        state = restore(engine, folder) or first_state(engine, dataset)
         if not going_on and here.first:
             folder.start(config, DataFacts.of(dataset))
-        state = restore(engine, folder) or first_state(engine, dataset)
         batches, test = batches_of(config, dataset, here)
+        advice = skew_advice(config, DataFacts.of(dataset)) if isinstance(test, Classification) else None
+        if here.first and advice:
+            warnings.warn(advice, stacklevel=2)
         sinks = [*folder_sinks(folder, config, state.step), *sinks] if here.first else []
         with listening() as stop:
             watch = Watch(engine, state, folder, epoch_steps=len(batches), sinks=sinks, stop=stop)
@@ -80,7 +91,10 @@ def train(
 
 
 def first_state(engine: Engine, dataset: DataSet) -> State:
-    """The start of a run, with the network calibrated to its data."""
+    """The start of a run: where another one ended, or with the network calibrated to its data."""
+    if engine.config.start is not None:
+        engine.begin(starting_weights(engine.config, DataFacts.of(dataset)))
+        return State()
     calibrate(engine.classifier.backbone, dataset, engine.config, engine.world.device)
     return State()
 
@@ -99,7 +113,15 @@ def batches_of(config: Config, dataset: DataSet, here: World) -> tuple[Batches, 
     """Training batches, without a last one that is smaller than the others, and the test of the data set."""
     options = {"batch_size": config.batch_size, "device": here.device, "workers": config.workers}
     whole = len(dataset.train) >= config.batch_size
-    train = Batches(dataset, "train", training=True, seed=config.seed, drop_last=whole, **options)
+    train = Batches(
+        dataset,
+        "train",
+        training=True,
+        sampling=config.sampling,
+        seed=config.seed,
+        drop_last=whole,
+        **options,
+    )
     test = Batches(dataset, "test", training=False, **options)
     return train, protocol(dataset, test, flip=config.test_flip)
 
@@ -120,11 +142,15 @@ def outcome(engine: Engine, dataset: DataSet, state: State, evaluation: Measured
         "config": dataclasses.asdict(config),
         "seed": config.seed,
         "data": dataset.name,
+        "class_counts": dataset.class_counts.tolist(),
         "classes": head.num_classes,
         "dimensions": head.in_features,
         "parameters": sum(p.numel() for p in engine.classifier.parameters()),
         "epochs": state.epoch,
         "steps": state.step,
         "metrics": evaluation.numbers(),
-        "best": {evaluation.headline: state.best_score, "epoch": state.best_epoch},
+        "best": {
+            evaluation.headline: max(state.best_score, evaluation.score),
+            "epoch": max(state.best_epoch, 0),
+        },
     }

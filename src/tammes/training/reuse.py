@@ -122,7 +122,7 @@ def _likeliest(
     bytes_ = torch.from_numpy(np.stack(list(images.values()))).permute(0, 3, 1, 2)
     pixels = normalise(bytes_, torch.tensor(facts.mean), torch.tensor(facts.std))
     embeddings = flip_average(classifier.backbone, pixels) if flip else classifier.backbone(pixels)
-    values, places = classifier.head(embeddings).softmax(1).topk(top)
+    values, places = classifier.logits(embeddings).softmax(1).topk(top)
     named = [[facts.classes[place] for place in row] for row in places.tolist()]
     rows = [list(zip(names, row, strict=True)) for names, row in zip(named, values.tolist(), strict=True)]
     return dict(zip(images, rows, strict=True))

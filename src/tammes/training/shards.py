@@ -17,6 +17,7 @@ def shard(head: PrototypeHead, world: World) -> PrototypeHead:
         head.num_classes,
         head.objective,
         class_counts=head.class_counts,
+        class_weight=head.class_weight,
         trainable=head.weight.requires_grad,
         device=world.device,
     )

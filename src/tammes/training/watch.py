@@ -123,22 +123,28 @@ class Watch:
                 self._interrupt()
         return progress
 
-    def after_epoch(self, evaluation: Measured) -> None:
-        """Log an evaluation, keep the best weights, save."""
+    def after_epoch(self, evaluation: Measured | None) -> None:
+        """Log the evaluation if there was one, keep the best weights, save."""
         self.read_losses()
-        state, numbers = self.state, evaluation.numbers()
-        self._emit("epoch", loss=state.loss, **numbers)
-        state.epoch, state.batch, state.stale = state.epoch + 1, 0, state.stale + 1
-        if evaluation.score > state.best_score:
-            state.best_score, state.best_epoch, state.stale = evaluation.score, state.epoch, 0
-            if self.engine.world.first:
-                self.folder.save_best(self.engine.classifier.state_dict())
+        state = self.state
+        if evaluation is not None:
+            self._emit("epoch", loss=state.loss, **evaluation.numbers())
+            self._keep_best(evaluation.score)
+        state.epoch, state.batch = state.epoch + 1, 0
         asked, due = self.engine.world.any(self.stop.asked, time.monotonic() - self.saved > SHORT)
         if asked or due:
             self.save()
         if asked:
             self._interrupt()
         self.noted, self.noted_step = time.monotonic(), state.step
+
+    def _keep_best(self, score: float) -> None:
+        state = self.state
+        state.stale += 1
+        if score > state.best_score:
+            state.best_score, state.best_epoch, state.stale = score, state.epoch + 1, 0
+            if self.engine.world.first:
+                self.folder.save_best(self.engine.classifier.state_dict())
 
     def read_losses(self) -> None:
         """Wait for the losses noted since the last time; an error where one is not finite."""
