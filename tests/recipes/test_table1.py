@@ -82,6 +82,15 @@ def test_laptop_rows_keep_data_and_objectives():
             assert ours.config.epochs == 10
 
 
+def test_the_fast_network_learns_more_slowly_at_large_scales():
+    rates = {
+        row.key.removeprefix("cifar10-laptop-"): row.config.lr for row in table1.rows("cifar10", "laptop")
+    }
+    assert rates["ce"] == rates["rsm"] == rates["normface-s10"] == rates["lmsoftmax-s64"] == 0.2
+    assert rates["cosface-s64+rsm"] == 2 / 64
+    assert {row.config.lr for row in table1.rows("mnist", "laptop")} == {0.01}
+
+
 def test_the_stand_in_is_said_to_be_one():
     assert "stands in for CIFAR-100" in table1.notes("tinyimagenet100", "laptop")[0]
     assert "the paper's: cnn4, 100 epochs" in table1.notes("mnist", "laptop")[0]

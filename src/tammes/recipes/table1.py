@@ -65,6 +65,7 @@ class Variant(NamedTuple):
     block: str
     settings: dict[str, Any]
     versus: str = ""
+    scale: int = 1
 
 
 def variants() -> Iterator[Variant]:
@@ -79,10 +80,11 @@ def variants() -> Iterator[Variant]:
                 plain = f"{loss.lower()}-s{s}"
                 label = f"{loss} (s={s}){term.replace('*', ' ')}"
                 objective = {"objective": text.format(s=s) + term}
-                yield Variant(plain + end, label, block, objective, plain if end else "")
+                yield Variant(plain + end, label, block, objective, plain if end else "", s)
     for s in LM_SCALES:
         settings = {"objective": f"LMSoftmax(s={s})"}
-        yield Variant(f"lmsoftmax-s{s}", f"LM-Softmax (s={s})", "LM-Softmax (Figs. 5, 6)", settings)
+        block = "LM-Softmax (Figs. 5, 6)"
+        yield Variant(f"lmsoftmax-s{s}", f"LM-Softmax (s={s})", block, settings)
     fixed = {"objective": "NormFace(s=10)", "prototype_init": "packed", "trainable_prototypes": False}
     label = "NormFace (s=10), prototypes fixed"
     yield Variant("normface-s10-fixed", label, "Fixed prototypes (Fig. 2)", fixed)
@@ -108,7 +110,8 @@ def rows(dataset: str, preset: str, *, data_root: str = "data") -> list[Row]:
     printed, start = paper(dataset), prefix(dataset, preset)
     found = []
     for variant in (*variants(), *wide):
-        config = Config(data=dataset, data_root=data_root, **(settings | variant.settings))
+        own = _rate(settings, variant.scale) | variant.settings
+        config = Config(data=dataset, data_root=data_root, **(settings | own))
         found.append(
             Row(
                 key=start + variant.name,
@@ -120,6 +123,16 @@ def rows(dataset: str, preset: str, *, data_root: str = "data") -> list[Row]:
             )
         )
     return found
+
+
+def _rate(settings: dict[str, Any], scale: int) -> dict[str, float]:
+    """Gradients of softmax losses grow with s: the fast network's high rate would fling prototypes about.
+
+    >>> _rate(FAST, 5), _rate(FAST, 20)
+    ({'lr': 0.2}, {'lr': 0.1})
+    """
+    fast = settings["model"] == FAST["model"]
+    return {"lr": min(settings["lr"], 2 / scale) if fast else settings["lr"]}
 
 
 def prefix(dataset: str, preset: str) -> str:
