@@ -125,7 +125,7 @@ def rows(dataset: str, preset: str, *, data_root: str = "data") -> list[Row]:
     return found
 
 
-def _rate(settings: dict[str, Any], scale: int) -> dict[str, float]:
+def _rate(settings: dict[str, Any], scale: int) -> dict[str, Any]:
     """Gradients of softmax losses grow with s: the fast network's high rate would fling prototypes about.
 
     >>> _rate(FAST, 5), _rate(FAST, 20)
