@@ -100,10 +100,10 @@ def test_a_collapsed_network_earns_nothing_by_ties():
 
 
 def test_queries_without_a_match_in_another_camera_are_counted_and_left_out():
-    asked = Shots(torch.tensor([1, 2]), torch.tensor([1, 1]))
-    held = Shots(torch.tensor([1, 2]), torch.tensor([1, 2]))
-    found = retrieval_of_scores(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), asked, held)
-    assert found.unmatched == 1
+    asked = Shots(torch.tensor([1, 2, -1]), torch.tensor([1, 1, 1]))
+    held = Shots(torch.tensor([1, 2, -1]), torch.tensor([1, 2, 2]))
+    found = retrieval_of_scores(torch.eye(3), asked, held)
+    assert found.unmatched == 2  # nobody is the person on junk
     assert found.numbers()["mAP"] == found.rank(1) == 1.0
 
 

@@ -29,14 +29,15 @@ class List(NamedTuple):
     answers: Sequence[Answer]
 
 
-def draw_lists(lists: Sequence[List], target: Path | io.BytesIO) -> None:
-    """All lists below each other as one PNG: the query in black, then its answers in their frames."""
+def draw_lists(lists: Sequence[List], target: Path | io.BytesIO, form: str = "png") -> None:
+    """All lists below each other as one picture: the query in black, then its answers in their frames."""
     from matplotlib.figure import Figure
 
     columns = 1 + max(len(one.answers) for one in lists)
     height, width = lists[0].query.shape[:2]
-    tall = 1.05 * height / width
-    figure = Figure(figsize=(0.95 * columns, (0.95 * tall + 0.42) * len(lists) + 0.1), layout="constrained")
+    figure = Figure(
+        figsize=(0.95 * columns, (0.9 * height / width + 0.35) * len(lists)), layout="constrained"
+    )
     grid = figure.subplots(len(lists), columns, squeeze=False)
     for axes, one in zip(grid, lists, strict=True):
         _tile(axes[0], one.query, "black", one.title)
@@ -46,7 +47,7 @@ def draw_lists(lists: Sequence[List], target: Path | io.BytesIO) -> None:
                 _tile(tile, answer.picture, COLOURS[answer.right], answer.word)
             else:
                 tile.axis("off")
-    figure.savefig(target, dpi=110, format="png")
+    figure.savefig(target, dpi=100, format=form)
 
 
 def _tile(axes, picture: Picture, colour: str, word: str) -> None:
