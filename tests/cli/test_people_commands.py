@@ -92,5 +92,13 @@ def test_mistakes_are_one_line(words, message, run_on_people, people, capsys):
     assert message in said
 
 
+def test_a_page_shows_easy_and_hard_queries(run_on_people, tmp_path, capsys):
+    said(capsys, "report", str(run_on_people), "--out", str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text()
+    assert page.index("Easy queries") < page.index("Hard queries")
+    assert page.count("data:image/jpeg;base64,") == 2
+    assert "mAP" in page
+
+
 def test_runs_on_people_compare(run_on_people, capsys):
     assert "rank-1 %" in said(capsys, "compare", str(run_on_people), str(run_on_people))

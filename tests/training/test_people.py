@@ -74,6 +74,10 @@ def test_examples_are_the_best_and_the_worst_lists(config, tmp_path):
         assert sorted(precision[chosen].tolist()) == pytest.approx([*shown[:4], *shown[-4:]])
         assert arrays["example_picture"].shape == (8, 11, 24, 12, 3)
         assert arrays["example_right"].shape == (8, 10)
+        places, right = arrays["first_rank"][chosen], arrays["example_right"]
+        for place, row in zip(places.tolist(), right.tolist(), strict=True):
+            assert row[: place - 1] == [0] * min(place - 1, 10)
+            assert place > 10 or row[place - 1] == 1
 
 
 class PowerCutError(Exception):

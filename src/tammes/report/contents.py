@@ -6,6 +6,7 @@ from pathlib import Path
 from tammes.report import details, overview
 from tammes.report.meaning import meaning
 from tammes.report.page import Page, Part, Section
+from tammes.report.retrieval import lists
 from tammes.report.sample_map import sample_map
 from tammes.report.settings import settings
 from tammes.report.subject import Subject
@@ -14,6 +15,7 @@ Topic = Callable[[Subject], list[Section]]
 
 TOPICS: tuple[Topic, ...] = (
     details.notes,
+    lists,
     details.margins,
     details.confusions,
     details.worst_classes,

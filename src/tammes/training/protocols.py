@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from tammes.data import Batches, DataSet, IdentitySet
@@ -70,7 +71,7 @@ class ReIdentification(Protocol):
         queries, gallery = embeddings[asks], embeddings[~asks]
         found = self._retrieval(queries, gallery, asked, held)
         lists = nearest(queries, gallery, asked, held, metric=self.metric)
-        right = (held.people[lists] == asked.people[:, None]) & (lists >= 0)
+        right = (held.people[lists] == asked.people[:, None]).to(torch.int8).masked_fill(lists < 0, -1)
         arrays = {
             "average_precision": found.average_precision,
             "first_rank": found.first_rank,
@@ -90,14 +91,16 @@ class ReIdentification(Protocol):
     def _examples(
         self, found: Retrieval, queries: np.ndarray, lists: np.ndarray, right: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Pictures of the queries with the best and the worst lists, and of the first of each list."""
+        """Pictures of the queries with the best and the worst lists, and of the first of each list.
+
+        `right` is 1 or 0, and -1 where a list is shorter.
+        """
         matched = np.flatnonzero(found.first_rank)
         order = matched[np.argsort(-found.average_precision[matched], kind="stable")]
         chosen = np.unique(np.concatenate([order[:SHOWN_LISTS], order[-SHOWN_LISTS:]]))
         chosen = chosen[np.argsort(-found.average_precision[chosen], kind="stable")]
         places = np.concatenate([queries[chosen, None], lists[chosen]], axis=1)
         shown = pictures(self.dataset.test, places.clip(min=0).reshape(-1))
-        shown[places.reshape(-1) < 0] = 255
         return {
             "example": chosen,
             "example_picture": shown.reshape(*places.shape, *shown.shape[1:]),
