@@ -56,7 +56,7 @@ def test_seeds_and_epochs_differ_and_repeat_themselves():
 
 
 def test_an_unknown_sampling_is_refused(made):
-    with pytest.raises(ValueError, match="sampling must be one of 'shuffled', 'balanced'"):
+    with pytest.raises(ValueError, match="sampling must be one of 'shuffled', 'balanced', 'identities'"):
         Batches(made, batch_size=4, training=True, sampling="sorted")
 
 

@@ -24,7 +24,7 @@ from tammes.training.search import search
 def config(people):
     def make(**changes) -> Config:
         short = {"data": str(people), "image_size": 24, "model": "cnn4", "embedding": 8, "epochs": 6}
-        short |= {"batch_size": 12, "images_per_person": 3, "lr": 0.01}
+        short |= {"batch_size": 12, "images_per_person": 3, "sampling": "identities", "lr": 0.01}
         short |= {"neck": True, "triplet": 1.0, "objective": "NormFace(s=10)"}
         return Config(**(short | changes))
 
@@ -159,6 +159,7 @@ def trained(people, tmp_path_factory):
             epochs=6,
             batch_size=12,
             images_per_person=3,
+            sampling="identities",
             lr=0.01,
             neck=True,
             triplet=1.0,

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from tammes.checks import at_least, one_of
 from tammes.data.augmentation import Augmentation, gather
 from tammes.data.dataset import DataSet, InMemory, OnDisk
+from tammes.data.identity_sampling import IDENTITIES, identities
 from tammes.data.images import Unreadable, try_read
 from tammes.data.pixels import normalise
 from tammes.data.sampling import SAMPLINGS, draws
@@ -39,7 +40,9 @@ class Batches:
         split: "train" or "test".
         batch_size: of the global batch, which ranks share.
         training: drawn at random and augmented, or in order and plain.
-        sampling: how training draws: "shuffled" (each sample once), "balanced" (each class equally often).
+        sampling: how training draws: "shuffled" (each sample once), "balanced" (each class equally often),
+            "identities" (so many images of each of some classes).
+        images_per_person: so many, for "identities".
         seed: of order and augmentation.
         drop_last: leave out the last batch where it is smaller than the others.
         device: where batches appear.
@@ -59,6 +62,7 @@ class Batches:
         batch_size: int,
         training: bool,
         sampling: str = "shuffled",
+        images_per_person: int = 4,
         seed: int = 0,
         drop_last: bool = False,
         device: str | torch.device = "cpu",
@@ -67,7 +71,8 @@ class Batches:
         self.batch_size = at_least("batch_size", batch_size, 1)
         self.seed = at_least("seed", seed, 0)
         self.workers = at_least("workers", workers, 0)
-        self.sampling = one_of("sampling", sampling, tuple(SAMPLINGS))
+        self.sampling = one_of("sampling", sampling, (*SAMPLINGS, IDENTITIES))
+        self.images_per_person = images_per_person
         self.training, self.drop_last, self.device = training, drop_last, torch.device(device)
         self.augmentation = dataset.augmentation if training else Augmentation()
         stored = dataset.split(split)
@@ -106,7 +111,11 @@ class Batches:
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
 
     def _draws(self, epoch: int) -> Int[np.ndarray, " m"]:
-        return draws(self.sampling, self.labels.cpu().numpy(), self.seed, epoch)
+        labels = self.labels.cpu().numpy()
+        if self.sampling == IDENTITIES:
+            shape = {"batch_size": self.batch_size, "images": self.images_per_person}
+            return identities(labels, self.seed, epoch, **shape)
+        return draws(self.sampling, labels, self.seed, epoch)
 
     def _epoch(self, epoch: int, steps: Steps) -> Iterator[Batch]:
         if isinstance(self._stored, OnDisk):

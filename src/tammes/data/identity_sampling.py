@@ -7,6 +7,8 @@ from tammes.checks import at_least
 from tammes.data import counter
 from tammes.data.counter import Stream
 
+IDENTITIES = "identities"
+
 
 def identities(
     labels: Int[np.ndarray, " n"], seed: int, epoch: int, *, batch_size: int, images: int
@@ -45,7 +47,7 @@ def identities(
             left[person] -= 1
             taken[person] += 1
     drawn = np.concatenate(chosen)
-    return drawn + n * _times_before(drawn)
+    return drawn + n * counter.ranks(drawn, np.arange(len(drawn)))
 
 
 def _people_of(batch_size: int, images: int, there: int) -> int:
@@ -61,12 +63,3 @@ def _people_of(batch_size: int, images: int, there: int) -> int:
             f"Use a batch_size of at most {there * images}."
         )
     return batch_size // images
-
-
-def _times_before(drawn: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
-    """For each entry how often it occurs before."""
-    order = np.argsort(drawn, kind="stable")
-    counts = np.bincount(drawn)
-    times = np.empty_like(order)
-    times[order] = np.arange(len(drawn)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return times

@@ -9,6 +9,7 @@ Settings = dict[str, Any]
 REID: Settings = {
     "data": "market1501",
     "objective": "CE(label_smoothing=0.1)",
+    "sampling": "identities",
     "batch_size": 64,
     "images_per_person": 4,
     "neck": True,

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tammes import checks
+from tammes.data.identity_sampling import IDENTITIES
 from tammes.data.sampling import SAMPLINGS
 from tammes.losses import Objective, ZeroCentroid
 from tammes.losses.objective import logit_space
@@ -15,7 +16,7 @@ LEARNS = ("all", "prototypes", "lengths", "nothing")
 
 def check_weighting(config: "Config", objective: Objective) -> None:
     """Sampling, class weights and R_w make sense together."""
-    checks.one_of("sampling", config.sampling, tuple(SAMPLINGS))
+    checks.one_of("sampling", config.sampling, (*SAMPLINGS, IDENTITIES))
     checks.one_of("class_weights", config.class_weights, ("none", "effective"))
     if config.class_weights != "none" and config.accumulate > 1:
         raise ValueError(

@@ -61,8 +61,8 @@ class Config:
     """Thin out the training classes: long_tailed:100, step:10, or step:10:0.3 for 3 in 10 classes rare."""
     hold_out: float = 0.0
     """Evaluate on this share of the training images in place of the test images: to choose settings by."""
-    sampling: Literal["shuffled", "balanced"] = "shuffled"
-    """An epoch draws each image once, or each class equally often."""
+    sampling: Literal["shuffled", "balanced", "identities"] = "shuffled"
+    """An epoch draws each image once, each class equally often, or batches of a few images of each person."""
     class_weights: Literal["none", "effective"] = "none"
     """Weigh each class by the inverse of its effective number of images (class-balanced loss)."""
     effective_beta: float = 0.9999
