@@ -20,11 +20,12 @@ from tammes.training.config import Config
 
 SCALES = (10, 20, 32, 64)
 LOSSES = {
-    "ArcFace": "ArcFace(s={s}, m=0.5)",
-    "CosFace": "CosFace(s={s}, m=0.35)",
+    "ArcFace": "ArcFace(s={s}, m={m})",
+    "CosFace": "CosFace(s={s}, m={m})",
     "NormFace": "NormFace(s={s})",
     "LM-Softmax": "LMSoftmax(s={s})",
 }
+MARGINS = {"ArcFace": 0.5, "CosFace": 0.35}
 NAMES = {"market1501": "Market-1501", "dukemtmc-reid": "DukeMTMC-reID"}
 
 
@@ -33,16 +34,18 @@ class Variant(NamedTuple):
 
     name: str
     label: str
+    block: str
     objective: str
 
 
 def variants() -> Iterator[Variant]:
     """The rows of appendix Table 8 in its order."""
-    yield Variant("ce", "CE", "CE(label_smoothing=0.1)")
+    yield Variant("ce", "CE", "Cross-entropy", "CE(label_smoothing=0.1)")
     for loss, text in LOSSES.items():
         for s in SCALES:
             name = f"{loss.lower().replace('-', '')}-s{s}"
-            yield Variant(name, f"{loss} (s={s})", text.format(s=s))
+            margin = f", m = {MARGINS[loss]}" if loss in MARGINS else ""
+            yield Variant(name, f"{loss} (s={s})", loss + margin, text.format(s=s, m=MARGINS.get(loss)))
 
 
 def rows(dataset: str, scale: str, *, data_root: str = "data") -> list[Row]:
@@ -54,9 +57,8 @@ def rows(dataset: str, scale: str, *, data_root: str = "data") -> list[Row]:
     """
     settings, printed = preset(f"reid-{scale}"), paper(dataset)
     found = []
-    for name, label, objective in variants():
+    for name, label, block, objective in variants():
         own: Settings = {"data": dataset, "data_root": data_root, "objective": objective}
-        block = label.partition(" (")[0]
         key = prefix(dataset, scale) + name
         found.append(Row(key, label, Config(**(settings | own)), printed.get(name, {}), block))
     return found

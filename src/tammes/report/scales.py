@@ -20,7 +20,7 @@ def draw_scales(rows: Sequence[TableRow], records: Records, path: Path) -> None:
     printed = {row.key: row.paper["mAP"] for row in rows if "mAP" in row.paper}
     for axes, title, found in zip(panels, ("ours", "the paper's"), (ours, printed), strict=True):
         _panel(axes, rows, found)
-        axes.set(title=title, xlabel="scale s", xscale="log")
+        axes.set(title=title, xlabel="scale s", xscale="log", xlim=(9, 71))
         axes.set_xticks([10, 20, 32, 64], ["10", "20", "32", "64"], minor=False)
         axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)
@@ -44,7 +44,7 @@ def _panel(axes: Any, rows: Iterable[TableRow], found: Mapping[str, float]) -> N
         if scale is None:
             axes.axhline(found[row.key], color="black", linestyle=":", linewidth=1, label=row.label)
         else:
-            points.setdefault(row.block, []).append((int(scale[1]), found[row.key]))
+            points.setdefault(row.label.partition(" (")[0], []).append((int(scale[1]), found[row.key]))
     for loss, pairs in points.items():
         x, y = zip(*sorted(pairs), strict=True)
         bold = 2.4 if loss == "LM-Softmax" else 1.4
