@@ -62,7 +62,7 @@ class Cosines:
 
 
 class LogDistances:
-    r""":math:`-\log \|w_i - w_j\|` of every pair: under `log_sum_exp` the Riesz energy (paper, eq. 2.3).
+    r""":math:`-\log \|w_i - w_j\|` of every pair: under `log_sum_exp` the Riesz energy (paper, eq. 2.4).
 
     .. math:: \frac{1}{t} \log \sum_{i \ne j} \|w_i - w_j\|^{-t}
     """

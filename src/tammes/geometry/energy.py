@@ -1,4 +1,4 @@
-"""Riesz energy of prototypes: repulsion whose minimisers tend to the best packing (paper, eq. 2.3)."""
+"""Riesz energy of prototypes: repulsion whose minimisers tend to the best packing (paper, eq. 2.4)."""
 
 import math
 from typing import Any

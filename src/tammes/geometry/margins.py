@@ -24,7 +24,7 @@ class Nearest(NamedTuple):
 
 
 def class_margin(weight: Prototypes) -> Scalar:
-    r"""The smallest angle between two prototypes, in radians (paper, eq. 2.1).
+    r"""The smallest angle between two prototypes, in radians (paper, eq. 2.2).
 
     .. math:: m_c = \min_{i \ne j} \angle(w_i, w_j)
 
@@ -62,7 +62,7 @@ def nearest_prototypes(weight: Prototypes) -> Nearest:
 def sample_margins(
     embeddings: Embeddings, weight: Prototypes, labels: Labels, *, normalize: bool = True
 ) -> PerSample:
-    r"""How far each sample is on the right side: its own cosine less the largest other (paper, eq. 2.4).
+    r"""How far each sample is on the right side: its own cosine less the largest other (paper, eq. 2.5).
 
     .. math:: \gamma_i = \cos(z_i, w_{y_i}) - \max_{j \ne y_i} \cos(z_i, w_j)
 
@@ -91,7 +91,7 @@ def sample_margins(
 def gamma_per_class(
     embeddings: Embeddings, weight: Prototypes, labels: Labels, *, normalize: bool = True
 ) -> PerClass:
-    r"""The smallest sample margin of every class, :math:`\gamma_j = \min_{i: y_i = j} \gamma_i` (eq. 2.5).
+    r"""The smallest sample margin of every class, :math:`\gamma_j = \min_{i: y_i = j} \gamma_i` (eq. 2.6).
 
     A class without samples has nothing to violate: infinity.
     """
