@@ -41,8 +41,8 @@ FAST: dict[str, Any] = {
     "schedule": "one-cycle",
     "nesterov": True,
     "weight_decay": 5e-4,
-    "prototype_init": "packed",
     "test_flip": True,
+    "autocast": "bf16",
 }
 LAPTOP: dict[str, dict[str, Any]] = {
     name: PAPER["mnist"] | {"epochs": 10} if name == "mnist" else FAST for name in PAPER

@@ -43,7 +43,12 @@ PAPER: dict[str, Any] = {
     "unit_prototypes": False,
     "epochs": 200,
 }
-LAPTOP: dict[str, Any] = PAPER | {"model": "fastnet-half", "epochs": 40, "evaluate_every": 4}
+LAPTOP: dict[str, Any] = PAPER | {
+    "model": "fastnet-half",
+    "epochs": 40,
+    "evaluate_every": 4,
+    "autocast": "bf16",
+}
 MODELS = {"cifar10": "resnet18", "cifar100": "resnet34", "tinyimagenet100": "resnet34"}
 SIZES = {"cifar10": (5000, 10), "cifar100": (500, 100), "tinyimagenet100": (500, 100)}
 """Training images of a class, and classes."""
