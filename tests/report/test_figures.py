@@ -9,6 +9,7 @@ def record(objective: str, start: float) -> dict:
         "config": {"objective": objective},
         "metrics": {"class_margin_maximum_deg": 96.4, "sample_margin_ceiling": 1.1},
         "curves": {
+            "epoch": [0, 2],
             "accuracy": [start, start + 0.1],
             "class_margin_deg": [70.0, 80.0],
             "sample_margin": [0.2, 0.5],
@@ -29,7 +30,7 @@ RECORDS = {"CE": record("CE", 0.5), "CE + 0.5 R_sm": record("CE + 0.5*R_sm", 0.6
 def drawn(monkeypatch):
     """The figures that would be saved."""
     caught: list = []
-    monkeypatch.setattr(figures, "_save", lambda figure, path: caught.append(figure))
+    monkeypatch.setattr(figures, "save", lambda figure, path: caught.append(figure))
     return caught
 
 
@@ -37,7 +38,7 @@ def test_curves_are_the_records_and_the_maxima_are_drawn(drawn, tmp_path):
     draw_measures(RECORDS, "title", tmp_path / "a.png")
     accuracy, margin, sample = drawn[0].axes
     assert [list(line.get_ydata()) for line in accuracy.lines] == [[50.0, 60.0], [60.0, 70.0]]
-    assert list(accuracy.lines[0].get_xdata()) == [1, 2]
+    assert list(accuracy.lines[0].get_xdata()) == [1, 3]
     assert list(margin.lines[-1].get_ydata()) == [96.4, 96.4]
     assert list(sample.lines[-1].get_ydata()) == [1.1, 1.1]
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == list(RECORDS)

@@ -43,7 +43,7 @@ class Figures:
                 if shown:
                     draw[figure.kind](shown, f"{name}: {figure.title}", path)
                     written.append(path)
-                else:
+                elif records:
                     missing.append(path.stem)
         if not written:
             raise ValueError(
