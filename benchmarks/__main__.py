@@ -1,7 +1,8 @@
 """`make bench`: every benchmark, one after the other; results and plots go to results/."""
 
-from benchmarks import head, packing, people, r_w, retrieval, sampled, sharded
+from benchmarks import faces, head, packing, people, r_w, retrieval, sampled, sharded
 
+faces.main()
 head.main([])
 packing.main([])
 r_w.main()

@@ -14,7 +14,7 @@ def test_learning_rates_peak_at_one_and_end_where_they_should(schedule, warmup):
     factors = [learning_rate(schedule, p, warmup=warmup, milestones=(0.5, 0.75)) for p in shares]
     assert max(factors) == pytest.approx(1.0, abs=2e-3)
     assert min(factors) >= 0
-    end = {"cosine": 0.0, "one-cycle": 0.0, "step": 0.01, "constant": 1.0}[schedule]
+    end = {"cosine": 0.0, "one-cycle": 0.0, "step": 0.01, "polynomial": 0.0, "constant": 1.0}[schedule]
     assert factors[-1] == pytest.approx(end)
     if warmup:
         rise = factors[:200]
@@ -22,8 +22,10 @@ def test_learning_rates_peak_at_one_and_end_where_they_should(schedule, warmup):
         assert rise[0] == pytest.approx(0.01)
 
 
-def test_the_cosine_is_a_cosine_and_steps_are_tenths():
+def test_the_cosine_is_a_cosine_the_polynomial_a_square_and_steps_are_tenths():
     assert learning_rate("cosine", 0.3) == pytest.approx((1 + math.cos(0.3 * math.pi)) / 2)
+    assert learning_rate("polynomial", 0.3) == pytest.approx(0.49)
+    assert learning_rate("polynomial", 0.6, warmup=0.2) == pytest.approx(0.25)
     assert [learning_rate("step", p, milestones=(0.5, 0.8)) for p in (0.49, 0.5, 0.9)] == pytest.approx(
         [1.0, 0.1, 0.01]
     )

@@ -16,6 +16,8 @@ COMMANDS = {
     "evaluate": "tammes.cli.evaluate:Evaluate",
     "predict": "tammes.cli.predict:Predict",
     "search": "tammes.cli.search:Search",
+    "verify": "tammes.cli.verify:Verify",
+    "embed": "tammes.cli.embed:Embed",
     "export": "tammes.cli.export:Export",
     "compare": "tammes.cli.compare:Compare",
     "report": "tammes.cli.report:Report",

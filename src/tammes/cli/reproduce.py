@@ -12,6 +12,7 @@ EXPERIMENTS = {
     "table2": "tammes.cli.reproduce_table2:Table2",
     "table7": "tammes.cli.reproduce_table7:Table7",
     "table3": "tammes.cli.reproduce_table3:Table3",
+    "table4": "tammes.cli.reproduce_table4:Table4",
 }
 """Name of an experiment to the dataclass whose fields are its flags."""
 
@@ -27,6 +28,7 @@ class Reproduce:
       table2  skewed classes with and without R_w (Table 2, appendix Table 6)
       table7  two-stage methods with and without R_w (appendix Table 7)
       table3  person re-identification, each loss with a triplet loss (Table 3, appendix Table 8)
+      table4  face verification with and without R_sm and R_w (Table 4, appendix Table 9)
 
     examples:
       tammes reproduce toy

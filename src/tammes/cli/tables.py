@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tammes.metrics.classification import Evaluation
+from tammes.metrics.verification import Interval, Verification
 from tammes.report.tables import Cell, Grid, to_terminal
 
 GROUPS = ("many", "medium", "few")
@@ -102,6 +103,28 @@ def print_evaluation(evaluation: Evaluation, classes: Sequence[str], worst: int)
             f"{row['nearest_angle_deg']:.2f}",
         )
     _console().print(table)
+
+
+NUMBERS = {"accuracy": "accuracy, ten folds", "auc": "area below the curve", "eer": "equal error rate"}
+
+
+def print_verified(name: str, found: Verification, intervals: Mapping[str, Interval]) -> None:
+    """The numbers of a list of pairs in per cent, with their intervals where there are any."""
+    lines = []
+    for key, value in found.numbers().items():
+        if key == "accuracy_error":
+            continue
+        error = f" ± {100 * found.accuracy_error:.2f}" if key == "accuracy" else ""
+        low, high = intervals.get(key, (None, None))
+        between = [f"{100 * low:.2f} to {100 * high:.2f}"] if low is not None and high is not None else []
+        texts = [
+            NUMBERS.get(key) or key.replace("tar_at_", "TAR at FAR "),
+            f"{100 * value:.2f}{error}",
+            *between,
+        ]
+        lines.append([Cell(text) for text in texts])
+    title = f"{name}: {found.same:,} same and {found.different:,} different pairs"
+    print_grid(Grid(title, ["", "%", *(["95 % of draws"] if intervals else [])], [("", lines)]))
 
 
 def _badness(row: dict[str, Any]) -> tuple[float, float]:

@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from tammes.checks import at_least, one_of
 from tammes.data.augmentation import Augmentation, gather
-from tammes.data.dataset import DataSet, InMemory, OnDisk
+from tammes.data.dataset import DataSet, Encoded, InMemory
 from tammes.data.identity_sampling import IDENTITIES, identities
-from tammes.data.images import Unreadable, try_read
+from tammes.data.images import Unreadable
 from tammes.data.pixels import normalise
 from tammes.data.sampling import SAMPLINGS, draws
 
@@ -81,8 +81,8 @@ class Batches:
         self.labels = stored.labels.to(self.device)
         self.mean = torch.tensor(dataset.mean, device=self.device)
         self.std = torch.tensor(dataset.std, device=self.device)
-        self._stored = stored if isinstance(stored, OnDisk) else _pixels(stored).to(self.device)
-        self._unreadable = Unreadable(stored.max_unreadable if isinstance(stored, OnDisk) else 0)
+        self._stored = stored if isinstance(stored, Encoded) else _pixels(stored).to(self.device)
+        self._unreadable = Unreadable(stored.max_unreadable if isinstance(stored, Encoded) else 0)
 
     def __len__(self) -> int:
         """Steps of an epoch, the same on every rank."""
@@ -118,7 +118,7 @@ class Batches:
         return draws(self.sampling, labels, self.seed, epoch)
 
     def _epoch(self, epoch: int, steps: Steps) -> Iterator[Batch]:
-        if isinstance(self._stored, OnDisk):
+        if isinstance(self._stored, Encoded):
             for pixels, draws in self._decoded(self._stored, epoch, steps):
                 yield self._batch(epoch, draws, pixels.to(self.device), torch.arange(len(draws)))
         else:
@@ -142,7 +142,7 @@ class Batches:
         return Batch(images, self.labels[places], places)
 
     def _decoded(
-        self, files: OnDisk, epoch: int, steps: Steps
+        self, files: Encoded, epoch: int, steps: Steps
     ) -> Iterator[tuple[UInt8[Tensor, "n h w 3"], Int[np.ndarray, " n"]]]:
         """Decoded images of each step and their draws, without those that cannot be read."""
         decoder = _Decoder(files, self.augmentation, self.seed, epoch)
@@ -155,20 +155,19 @@ class Batches:
         )
         for step, (pixels, failures) in zip(steps, loader, strict=True):
             for place, reason in failures.items():
-                self._unreadable.note(files.paths[step[place] % self.size], reason)
+                self._unreadable.note(files.name(int(step[place] % self.size)), reason)
             yield pixels, np.delete(step, list(failures))
 
 
 class _Decoder(Dataset):
     """Files of one epoch as bytes; runs in the workers."""
 
-    def __init__(self, files: OnDisk, augmentation: Augmentation, seed: int, epoch: int) -> None:
+    def __init__(self, files: Encoded, augmentation: Augmentation, seed: int, epoch: int) -> None:
         self.files, self.augmentation, self.seed, self.epoch = files, augmentation, seed, epoch
 
     def __getitem__(self, draw: int) -> UInt8[np.ndarray, "h w 3"] | str:
         box = functools.partial(self.augmentation.box, self.seed, self.epoch, draw)
-        box = self.files.box if self.files.stretch else box
-        return try_read(self.files.paths[draw % len(self.files)], self.files.size, box)
+        return self.files.read(draw % len(self.files), box)
 
     def collate(self, images: list[np.ndarray | str]) -> tuple[UInt8[Tensor, "m h w 3"], dict[int, str]]:
         """The images that could be read, and the reason at each place where one could not."""
@@ -181,7 +180,7 @@ def _pixels(stored: InMemory) -> UInt8[Tensor, "n h w c"]:
     return stored.images.permute(0, 2, 3, 1).contiguous()
 
 
-def _check_augmentation(augmentation: Augmentation, stored: InMemory | OnDisk) -> None:
+def _check_augmentation(augmentation: Augmentation, stored: InMemory | Encoded) -> None:
     side = min(stored.shape[1:])
     if augmentation.shift >= side:
         raise ValueError(f"shift must be below the image's side of {side} pixels, got {augmentation.shift}.")

@@ -7,6 +7,7 @@ from tammes.data.arrays import npz
 from tammes.data.augmentation import Augmentation
 from tammes.data.dataset import DataSet
 from tammes.data.digits import digits
+from tammes.data.faces import lfw_view1, with_pairs
 from tammes.data.folders import folder
 from tammes.data.identities import (
     PLACES,
@@ -18,6 +19,7 @@ from tammes.data.identities import (
     named_shots,
 )
 from tammes.data.lists import lists
+from tammes.data.records import records
 from tammes.data.torchvision_sets import CLASSES, torchvision_set
 
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -28,7 +30,7 @@ AUGMENTATIONS = {
     "cifar100": Augmentation(shift=4, flip=True),
     "tinyimagenet100": Augmentation(shift=4, flip=True),
 }
-NAMES = ("digits", *AUGMENTATIONS, *PLACES)
+NAMES = ("digits", *AUGMENTATIONS, *PLACES, "lfw-view1")
 
 
 def load(
@@ -43,8 +45,9 @@ def load(
     """The data set that `source` names, or that lies there.
 
     Args:
-        source: one of `NAMES`, an `.npz` file (see `npz`), a list (`*train*.txt`, see `lists`), or a folder
-            of images (see `folder`); of people seen by cameras a folder (see `folder_shots`) or a
+        source: one of `NAMES`, an `.npz` file (see `npz`), a list (`*train*.txt`, see `lists`), a folder of
+            images (see `folder`) or of insightface's records (see `records`), which lists of pairs in it join
+            (pairs*.txt, pairs*.csv, *.bin); of people seen by cameras a folder (see `folder_shots`) or a
             `.csv` list (see `csv_shots`). A name wins over a folder of that name: write ./digits for it.
         root: where named sets lie, `<name>.npz` first, then torchvision's layout; and the images of lists.
         download: fetch a missing named set from its public address into `root`.
@@ -63,10 +66,15 @@ def load(
         limits = {"max_unreadable": max_unreadable, "memory_limit": memory_limit}
         return identity_set(path.stem, shots, size=_as_size(tall), **limits)
     size = _as_size(image_size)
+    if str(source) == "lfw-view1":
+        return lfw_view1(Path(root), size, max_unreadable)
     if str(source) in NAMES:
         return _named(str(source), Path(root), download, size)
+    if (path / "train.rec").is_file():
+        return with_pairs(records(path, image_size=size, max_unreadable=max_unreadable), path)
     if path.is_dir():
-        return folder(path, image_size=size, max_unreadable=max_unreadable, memory_limit=memory_limit)
+        images = folder(path, image_size=size, max_unreadable=max_unreadable, memory_limit=memory_limit)
+        return with_pairs(images, path)
     if path.suffix == ".npz" and path.is_file():
         return npz(path, size)
     if path.suffix == ".txt" and "train" in path.name and path.is_file():

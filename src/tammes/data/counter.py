@@ -34,6 +34,7 @@ class Stream(IntEnum):
     ERASE_LEFT = 24
     PERSON = 25
     IMAGE_OF_PERSON = 26
+    PAIRS = 30
 
 
 def bits(seed: int, epoch: int, indices: Int[np.ndarray, " n"], stream: Stream) -> UInt64[np.ndarray, " n"]:

@@ -13,6 +13,7 @@ from tammes.checks import at_least, one_of, within
 from tammes.data import counter
 from tammes.data.augmentation import Augmentation, Box, centre_box, whole_box
 from tammes.data.counter import Stream
+from tammes.data.images import try_read
 from tammes.data.pixels import channel_statistics, fit
 
 Shape = tuple[int, int, int]
@@ -31,7 +32,7 @@ class InMemory:
                 f"images must be uint8 of shape (n, channels, height, width), got {self.images.dtype} of "
                 f"shape {tuple(self.images.shape)}."
             )
-        _check_labels(self.labels, len(self.images))
+        check_labels(self.labels, len(self.images))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -47,9 +48,39 @@ class InMemory:
         return InMemory(self.images[indices], self.labels[indices])
 
 
+class Encoded:
+    """Labelled images that are decoded as RGB and fitted to `size` each time they are used."""
+
+    labels: Int64[Tensor, " n"]
+    size: tuple[int, int]
+    max_unreadable: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height, width."""
+        return (3, *self.size)
+
+    def name(self, index: int) -> str:
+        """What messages call an image."""
+        raise NotImplementedError
+
+    def read(
+        self, index: int, box: Callable[[int, int, float], Box] = centre_box
+    ) -> UInt8[np.ndarray, "h w 3"] | str:
+        """The part of an image that `box` chooses, at `size`, or the reason why it cannot be read."""
+        raise NotImplementedError
+
+    def select(self, indices: Int[Tensor, " m"]) -> "Encoded":
+        """The samples `indices`, in that order."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class OnDisk:
-    """Labelled image files, decoded as RGB and fitted to `size` (height, width) each time they are used.
+class OnDisk(Encoded):
+    """Labelled image files.
 
     What does not have the shape of `size` is cut to it, or with `stretch` stretched to it.
     """
@@ -61,21 +92,16 @@ class OnDisk:
     stretch: bool = False
 
     def __post_init__(self) -> None:
-        _check_labels(self.labels, len(self.paths))
+        check_labels(self.labels, len(self.paths))
         at_least("max_unreadable", self.max_unreadable, 0)
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    def name(self, index: int) -> str:
+        return self.paths[index]
 
-    @property
-    def shape(self) -> Shape:
-        """Channels, height, width."""
-        return (3, *self.size)
-
-    @property
-    def box(self) -> Callable[[int, int, float], Box]:
-        """The part of an image that is fitted, where chance does not choose it."""
-        return whole_box if self.stretch else centre_box
+    def read(
+        self, index: int, box: Callable[[int, int, float], Box] = centre_box
+    ) -> UInt8[np.ndarray, "h w 3"] | str:
+        return try_read(self.paths[index], self.size, whole_box if self.stretch else box)
 
     def select(self, indices: Int[Tensor, " m"]) -> "OnDisk":
         """The samples `indices`, in that order."""
@@ -83,7 +109,7 @@ class OnDisk:
         return replace(self, paths=paths, labels=self.labels[indices])
 
 
-Split = InMemory | OnDisk
+Split = InMemory | Encoded
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -194,7 +220,8 @@ def in_memory(
     )
 
 
-def _check_labels(labels: Tensor, n: int) -> None:
+def check_labels(labels: Tensor, n: int) -> None:
+    """`labels` are an int64 vector with one entry for each of n images."""
     if labels.dtype != torch.int64 or labels.shape != (n,):
         raise ValueError(
             f"labels must be int64 of shape ({n},), one for each image, got {labels.dtype} of shape "

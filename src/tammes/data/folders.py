@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tammes.data.augmentation import Augmentation
 from tammes.data.dataset import DataSet, InMemory, OnDisk, few, in_memory, stratified
-from tammes.data.images import SUFFIXES, Unreadable, try_read
+from tammes.data.images import SUFFIXES, Unreadable
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -86,12 +86,14 @@ def _listed(path: Path) -> tuple[Listed, Listed, tuple[str, ...]]:
     """Files and labels to train on, those to test on, class names."""
     apart = path / "train"
     if not apart.is_dir() or not any(inner.is_dir() for inner in apart.iterdir()):
-        return _held_out(_classes(path))  # a folder of images named train is a class, as in bus/ car/ train/
-    train = _classes(apart)
+        return _held_out(
+            class_files(path)
+        )  # a folder of images named train is a class, as in bus/ car/ train/
+    train = class_files(apart)
     tests = [path / name for name in ("test", "val") if (path / name).is_dir()]
     if not tests:
         return _held_out(train)
-    test = _classes(tests[0])
+    test = class_files(tests[0])
     unseen = sorted(set(test) - set(train))
     if unseen:
         raise ValueError(
@@ -101,7 +103,7 @@ def _listed(path: Path) -> tuple[Listed, Listed, tuple[str, ...]]:
     return _numbered(train, names), _numbered(test, names), names
 
 
-def _classes(path: Path) -> dict[str, list[str]]:
+def class_files(path: Path) -> dict[str, list[str]]:
     """The image files of each class folder in `path`, both sorted by name."""
     folders = sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith("."))
     if not folders:
@@ -160,7 +162,7 @@ def decoded(split: OnDisk, unreadable: Unreadable) -> tuple[InMemory, Bool[Tenso
     pixels = np.empty((len(split), *split.size, 3), np.uint8)
     kept = np.ones(len(split), dtype=bool)
     with ThreadPoolExecutor() as pool:
-        for i, image in enumerate(pool.map(lambda p: try_read(p, split.size, split.box), split.paths)):
+        for i, image in enumerate(pool.map(split.read, range(len(split)))):
             if isinstance(image, str):
                 kept[i] = False
                 unreadable.note(split.paths[i], image)

@@ -19,7 +19,7 @@ from torch import Tensor
 from tammes.data.augmentation import Augmentation
 from tammes.data.dataset import DataSet, InMemory, OnDisk, Split
 from tammes.data.folders import IMAGENET_MEAN, IMAGENET_STD, decoded
-from tammes.data.images import SUFFIXES, Unreadable, read_image
+from tammes.data.images import SUFFIXES, Unreadable
 from tammes.data.pixels import channel_statistics
 
 ROLES = ("train", "query", "gallery")
@@ -243,4 +243,4 @@ def pictures(split: Split, indices: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, 
     """The images `indices` as bytes, to be shown."""
     if isinstance(split, InMemory):
         return split.images[torch.from_numpy(indices)].permute(0, 2, 3, 1).numpy()
-    return np.stack([read_image(split.paths[i], split.size, box=split.box) for i in indices])
+    return np.stack([split.read(i) for i in indices.tolist()])

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ log = logging.getLogger("tammes.data")
 
 
 def read_image(
-    path: str | Path,
+    path: str | Path | BytesIO,
     size: tuple[int, int],
     channels: int = 3,
     box: Callable[[int, int, float], Box] = centre_box,
@@ -28,7 +29,7 @@ def read_image(
     by default the largest centred one.
 
     Args:
-        path: the file; of an animation, the first frame is taken.
+        path: the file, or its bytes opened; of an animation, the first frame is taken.
         size: height and width of the answer.
         channels: 3 for RGB, 1 for grey.
         box: the part to keep, as left, top, right, bottom.
@@ -81,7 +82,7 @@ class Unreadable:
 
 
 def try_read(
-    path: str, size: tuple[int, int], box: Callable[[int, int, float], Box] = centre_box
+    path: str | BytesIO, size: tuple[int, int], box: Callable[[int, int, float], Box] = centre_box
 ) -> UInt8[np.ndarray, "h w 3"] | str:
     """The RGB image, or the reason why it cannot be read."""
     try:

@@ -9,6 +9,8 @@ from tammes.checks import at_least, nearest
 from tammes.models.backbone import Backbone
 from tammes.models.cnn4 import CNN4
 from tammes.models.fastnet import FastNet
+from tammes.models.iresnet import IResNet
+from tammes.models.mobilefacenet import MobileFaceNet
 from tammes.models.resnet import ResNet
 
 Size = tuple[int, int]
@@ -23,6 +25,14 @@ MODELS: dict[str, Callable[[int, Size, int | None], Backbone]] = {
     "resnet-small": lambda c, _, d: ResNet(c, (1, 1, 1, 1), embedding=d, **SMALL),
     "fastnet": lambda c, _, d: FastNet(c, (64, 256, 256), embedding=d),
     "fastnet-half": lambda c, _, d: FastNet(c, (32, 128, 128), embedding=d),
+    "iresnet18": lambda c, size, d: IResNet(c, size, (2, 2, 2, 2), embedding=d),
+    "iresnet34": lambda c, size, d: IResNet(c, size, (3, 4, 6, 3), embedding=d),
+    "iresnet50": lambda c, size, d: IResNet(c, size, (3, 4, 14, 3), embedding=d),
+    "iresnet100": lambda c, size, d: IResNet(c, size, (3, 13, 30, 3), embedding=d),
+    "iresnet-mini": lambda c, size, d: IResNet(
+        c, size, (1, 1, 1, 1), widths=(32, 64, 128, 256), stem_stride=2, embedding=d
+    ),
+    "mobilefacenet": lambda c, size, d: MobileFaceNet(c, size, embedding=d),
 }
 LEAST_SIDE = {"cnn4": 10, "fastnet": 9, "fastnet-half": 9}
 

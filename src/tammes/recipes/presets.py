@@ -50,6 +50,42 @@ PRESETS: dict[str, Settings] = {
 }
 
 
+FACE: Settings = {"objective": "CosFace(s=64, m=0.35)", "test_flip": True}
+
+PRESETS |= {
+    # What insightface publishes for MS1MV3 at batches of 512, with its polynomial schedule.
+    "face": FACE
+    | {
+        "data": "ms1m-retinaface-t1",
+        "model": "iresnet34",
+        "embedding": 512,
+        "image_size": 112,
+        "batch_size": 512,
+        "epochs": 20,
+        "optimizer": "sgd",
+        "lr": 0.1,
+        "weight_decay": 5e-4,
+        "prototype_weight_decay": 5e-4,
+        "schedule": "polynomial",
+        "autocast": "bf16",
+        "workers": 8,
+    },
+    "face-laptop": FACE
+    | {
+        "data": "lfw-view1",
+        "objective": "CosFace(s=32, m=0.2)",
+        "model": "iresnet-mini",
+        "embedding": 128,
+        "image_size": 64,
+        "batch_size": 64,
+        "epochs": 25,
+        "warmup": 0.1,
+        "log_every": 50,
+    },
+}
+"""Faces: many people on GPUs, and a thousand of them on two cores."""
+
+
 def preset(name: str) -> Settings:
     """The settings called `name`, as keywords for `Config`."""
     if name not in PRESETS:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tammes.data import Augmentation, Batches, DataSet, hold_out, imbalance, load
 from tammes.data.imbalance import parse_imbalance
-from tammes.heads import PrototypeHead
+from tammes.heads import PrototypeHead, RowAdamW, RowSGD
 from tammes.losses import parse
 from tammes.models import Backbone, build
 from tammes.models.catalogue import LEAST_SIDE
@@ -140,6 +140,7 @@ def build_classifier(config: Config, facts: DataFacts) -> Classifier:
         class_weight=None if config.class_weights == "none" else [1.0] * len(facts.classes),
         init=config.prototype_init,
         trainable=config.trainable_prototypes,
+        sample_rate=config.sample_rate,
     )
     return Classifier(
         backbone,
@@ -177,11 +178,14 @@ def build_optimizer(config: Config, backbone: Backbone, head: PrototypeHead) -> 
     groups: list[dict[str, Any]] = [{"params": weights, "lr": config.lr, "weight_decay": config.weight_decay}]
     if config.trainable_prototypes and config.learns != "nothing":
         groups += head.param_groups(config.prototype_lr, config.prototype_weight_decay)
+    sampled = config.sample_rate is not None
     if config.optimizer == "sgd":
-        optimizer = torch.optim.SGD(groups, momentum=config.momentum, nesterov=config.nesterov)
+        make = RowSGD if sampled else torch.optim.SGD
+        optimizer = make(groups, momentum=config.momentum, nesterov=config.nesterov)
     else:
-        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-        optimizer = kind(groups, betas=(config.momentum, 0.999))
+        plain = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+        make = RowAdamW if sampled else plain
+        optimizer = make(groups, betas=(config.momentum, 0.999))
     for group in optimizer.param_groups:
         group["peak_lr"] = group["lr"]
     return optimizer

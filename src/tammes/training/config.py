@@ -27,7 +27,7 @@ class Config:
     """One training run, complete: the same config gives the same run.
 
     What is left at None is settled when the config is made, except for `embedding`, `minutes`, `clip`,
-    `patience` (none) and `image_size` (the images' own).
+    `patience`, `sample_rate` (none) and `image_size` (the images' own).
 
     >>> Config(data="digits").lr
     0.002
@@ -39,7 +39,8 @@ class Config:
     objective: str = "NormFace(s=10) + 0.5*R_sm"
     """Losses and regularisers, as in "CosFace(s=64, m=0.35) + 0.5*R_sm + 100*R_w"."""
     model: str = "fastnet-half"
-    """cnn4, resnet18, resnet34, resnet-small, fastnet, fastnet-half, or timm/NAME, as in timm/resnet50."""
+    """cnn4, resnet18, resnet34, resnet-small, fastnet, fastnet-half, for faces iresnet18 (34, 50, 100, -mini)
+    and mobilefacenet, or timm/NAME, as in timm/resnet50."""
     embedding: int | None = None
     """Width of a linear layer before the prototypes; none by default."""
 
@@ -106,8 +107,9 @@ class Config:
     """Nesterov's momentum, for sgd."""
     weight_decay: float | None = None
     """Of the network; by default 0.05 for adamw, 0.0005 for adam, 0.0001 for sgd."""
-    schedule: Literal["cosine", "one-cycle", "step", "constant"] = "cosine"
-    """How the learning rates go: cosine to zero; up for a quarter, then down to zero; tenths; not at all."""
+    schedule: Literal["cosine", "one-cycle", "step", "polynomial", "constant"] = "cosine"
+    """How the learning rates go: cosine to zero; up for a quarter, then down to zero; tenths; the square of
+    what is left of the run; not at all."""
     warmup: float = 0.0
     """Share of the run over which the learning rates rise from a hundredth."""
     milestones: tuple[float, ...] = (0.5, 0.75)
@@ -128,6 +130,9 @@ class Config:
     Otherwise they grow at right angles to themselves, and a step turns them less and less."""
     margin_warmup: float = 0.0
     """Epochs over which the margins of the losses grow from nothing."""
+    sample_rate: float | None = None
+    """Train on the classes of the batch and this share of the others, drawn anew each step; on all by
+    default."""
 
     neck: bool = False
     """Batch norm without a shift between the embeddings and the prototypes (BNNeck)."""
@@ -189,9 +194,11 @@ class Config:
         for name, low in LEAST.items():
             if getattr(self, name) is not None:
                 checks.at_least(name, getattr(self, name), low)
-        for name in ("lr", "prototype_lr", "clip", "minutes"):
+        for name in ("lr", "prototype_lr", "clip", "minutes", "sample_rate"):
             if getattr(self, name) is not None:
                 checks.positive(name, getattr(self, name))
+        if self.sample_rate is not None:
+            checks.within("sample_rate", self.sample_rate, 0.0, 1.0, "It is a share of the classes.")
         for name in ("momentum", "warmup", "hold_out", "effective_beta", "reweight_from"):
             checks.within(name, getattr(self, name), 0.0, 1.0)
         for name in NOT_NEGATIVE:

@@ -19,7 +19,7 @@ from tammes.training.classifier import Classifier, build_optimizer
 from tammes.training.config import Config
 from tammes.training.distributed import World
 from tammes.training.schedules import with_margins
-from tammes.training.shards import rows_here, rows_of_all, shard
+from tammes.training.shards import rows_here, rows_of_all, same_draws, shard
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -68,6 +68,7 @@ class Engine:
         """The classifier as it is now, the same on every rank; all must call it together."""
         if self.world.size > 1:
             self.classifier.head.weight.copy_(rows_of_all(self.head.weight.detach(), self.head))
+            same_draws(self.head, self.classifier.head)
             for buffer in self.classifier.backbone.buffers():
                 self.world.share(buffer)
         return self.classifier
@@ -91,6 +92,7 @@ class Engine:
         """To each rank its rows of the whole classifier's prototypes."""
         if self.world.size > 1:
             self.head.weight.copy_(rows_here(self.classifier.head.weight, self.head))
+            same_draws(self.classifier.head, self.head)
 
     def state(self) -> dict[str, Any]:
         """What, beside the weights, the next step depends on; all ranks must call it together."""

@@ -17,7 +17,7 @@ from tammes.training.protocols import Classification, Measured, Protocol, protoc
 from tammes.training.schedules import learning_rate
 from tammes.training.sinks import JsonLines, Sink, TensorBoard, rewind
 from tammes.training.skew import skew_advice
-from tammes.training.start import starting_weights
+from tammes.training.start import seen_as_by, starting_weights
 from tammes.training.watch import State, Watch, listening
 
 
@@ -71,6 +71,8 @@ def train(
             return folder.result
         with here.first_goes_first():
             dataset = dataset or load_data(config)
+        if config.start is not None:
+            dataset = seen_as_by(dataset, folder if going_on else RunFolder(Path(config.start)))
         engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), here)
         state = restore(engine, folder) or first_state(engine, dataset)
         if not going_on and here.first:

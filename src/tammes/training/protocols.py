@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tammes.data import Batches, DataSet, IdentitySet
+from tammes.data.faces import FaceSet
 from tammes.data.identities import pictures
 from tammes.metrics.classification import Evaluation
 from tammes.metrics.open_set import OpenSetEvaluation
@@ -16,6 +17,7 @@ from tammes.metrics.retrieval import Metric, Retrieval, Shots, nearest, retrieva
 from tammes.training.classifier import Classifier
 from tammes.training.distributed import ALONE, World
 from tammes.training.evaluation import embeddings_of, evaluate
+from tammes.training.faces import with_verification
 
 Measured = Evaluation | OpenSetEvaluation
 """What a protocol gives: `headline` and `score`, `numbers()` for records, `arrays` to keep."""
@@ -48,6 +50,15 @@ class Classification(Protocol):
 
     def measure(self, classifier: Classifier, world: World = ALONE) -> Evaluation:
         return evaluate(classifier, self.batches, flip=self.flip, world=world)
+
+
+class Faces(Classification):
+    """Held-out images of the people that were learned, and pairs of others to be verified."""
+
+    def measure(self, classifier: Classifier, world: World = ALONE) -> Evaluation:
+        assert isinstance(self.dataset, FaceSet)
+        held_out = super().measure(classifier, world)
+        return with_verification(held_out, classifier, self.dataset, flip=self.flip, world=world)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +121,7 @@ class ReIdentification(Protocol):
 
 PROTOCOLS: dict[type[DataSet], type[Protocol]] = {
     IdentitySet: ReIdentification,
+    FaceSet: Faces,
     DataSet: Classification,
 }
 

@@ -17,6 +17,7 @@ from tammes.training.classifier import Classifier, DataFacts, load_data
 from tammes.training.evaluation import evaluate
 from tammes.training.folder import RunFolder, Which
 from tammes.training.protocols import Classification, Measured, ReIdentification, protocol
+from tammes.training.start import seen_as_by
 
 BATCH = 128
 
@@ -42,6 +43,7 @@ def evaluate_run(
     """
     config, facts = folder.config, folder.facts
     dataset = load_data(config) if data is None else _other_data(data, facts, config.max_unreadable)
+    dataset = seen_as_by(dataset, folder)
     classifier = folder.classifier(which)
     batches = Batches(dataset, split, batch_size=BATCH, training=False, workers=config.workers)
     test = protocol(dataset, batches, flip=config.test_flip)
@@ -54,13 +56,13 @@ def evaluate_run(
 
 
 def _other_data(data: str, facts: DataFacts, max_unreadable: int) -> DataSet:
-    """`data` at the size, and normalised by the statistics, that the run was trained with."""
+    """`data` at the size that the run was trained with."""
     dataset = load(data, image_size=facts.shape[1:], max_unreadable=max_unreadable)
     if dataset.shape[0] != facts.shape[0]:
         raise ValueError(
             f"{data} has images of {dataset.shape[0]} channels, but the run was trained on {facts.shape[0]}."
         )
-    return dataclasses.replace(dataset, mean=facts.mean, std=facts.std)
+    return dataset
 
 
 def _labels_in(facts: DataFacts, dataset: DataSet) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 from tammes.losses import LDAM, ArcFace, CombinedMargin, CosFace, LSoftmax, Objective, SphereFace, Term
 from tammes.losses.objective import combine
 
-SCHEDULES = ("cosine", "one-cycle", "step", "constant")
+SCHEDULES = ("cosine", "one-cycle", "step", "polynomial", "constant")
 START = 0.01
 """Where a warm-up starts, as a share of the learning rate."""
 PEAK = 0.25
@@ -22,19 +22,22 @@ def learning_rate(
     - cosine: :math:`\tfrac12 (1 + \cos \pi p)`;
     - one-cycle: linear up to a quarter of the run, then linear down to 0;
     - step: a tenth after each of the `milestones`;
+    - polynomial: :math:`(1 - p)^2`;
     - constant.
 
-    The first `warmup` of the run rises linearly instead; cosine then takes the rest of it.
+    The first `warmup` of the run rises linearly instead; cosine and polynomial then take the rest of it.
 
     >>> [round(learning_rate("cosine", p, warmup=0.5), 3) for p in (0.0, 0.25, 0.5, 0.75, 1.0)]
     [0.01, 0.505, 1.0, 0.5, 0.0]
     """
     if progress < warmup:
         return START + (1 - START) * progress / warmup
+    past = (progress - warmup) / (1 - warmup) if warmup < 1 else 1.0
     match schedule:
         case "cosine":
-            past = (progress - warmup) / (1 - warmup) if warmup < 1 else 1.0
             return (1 + math.cos(math.pi * past)) / 2
+        case "polynomial":
+            return (1 - past) ** 2
         case "one-cycle":
             rise = START + (1 - START) * progress / PEAK
             return min(rise, (1 - progress) / (1 - PEAK))

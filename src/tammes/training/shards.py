@@ -19,11 +19,20 @@ def shard(head: PrototypeHead, world: World) -> PrototypeHead:
         class_counts=head.class_counts,
         class_weight=head.class_weight,
         trainable=head.weight.requires_grad,
+        sample_rate=None if head.sampler is None else head.sampler.rate,
         device=world.device,
     )
     with torch.no_grad():
         shares.weight.copy_(rows_here(head.weight, shares))
+    same_draws(head, shares)
     return shares
+
+
+def same_draws(head: PrototypeHead, other: PrototypeHead) -> None:
+    """Let `other` draw next what `head` would, where they sample classes."""
+    if head.sampler is not None and other.sampler is not None:
+        other.sampler.set_extra_state(head.sampler.get_extra_state())
+        other.sampler.sums.forget()
 
 
 def rows_here(whole: Tensor, head: PrototypeHead) -> Tensor:

@@ -1,20 +1,26 @@
 """Where a run starts that goes on with another one's network."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from tammes.data import DataSet
 from tammes.geometry.sphere import safe_norm
+from tammes.heads.new_rows import unit_rows_away_from
 from tammes.training.classifier import DataFacts
 from tammes.training.config import Config
 from tammes.training.folder import RunFolder
+from tammes.types import Prototypes
 
 
 def starting_weights(config: Config, facts: DataFacts) -> dict[str, Tensor]:
     """The weights of the run in `config.start` that a run of `config` on such data takes over.
 
-    The network always, the prototypes unless they are to be fresh; each divided by its length to the power
-    tau. The start must be finished and have the same backbone.
+    The network always, the prototypes of classes of the same name unless they are to be fresh; each divided
+    by its length to the power tau. The start must be finished and have the same backbone.
     """
     assert config.start is not None
     folder = RunFolder(Path(config.start))
@@ -25,12 +31,30 @@ def starting_weights(config: Config, facts: DataFacts) -> dict[str, Tensor]:
     taken = {name: value for name, value in weights.items() if name.startswith("backbone.")}
     if config.fresh_prototypes:
         return taken
-    if folder.facts.classes != facts.classes:
-        raise ValueError(
-            f"{folder.path} was trained on other classes than {facts.name} has. Use fresh_prototypes."
-        )
     prototypes = weights["head.weight"]
-    return taken | {"head.weight": prototypes / safe_norm(prototypes) ** config.tau}
+    known = prototypes / safe_norm(prototypes) ** config.tau
+    return taken | {"head.weight": _by_name(facts.classes, folder.facts.classes, known, config.seed)}
+
+
+def _by_name(
+    classes: tuple[str, ...], theirs: tuple[str, ...], prototypes: Prototypes, seed: int
+) -> Float[Tensor, "classes d"]:
+    """The prototypes of classes of the same name; those of others away from them and from each other."""
+    if classes == theirs:
+        return prototypes
+    places = {name: place for place, name in enumerate(theirs)}
+    known = torch.tensor([name in places for name in classes])
+    old = prototypes[[places[name] for name in classes if name in places]]
+    rows = prototypes.new_empty(len(classes), prototypes.shape[1])
+    rows[known] = old
+    fresh = unit_rows_away_from(old, int((~known).sum()), seed=seed, over_ranks=lambda nearest: nearest)
+    rows[~known] = fresh * safe_norm(prototypes).mean()
+    return rows
+
+
+def seen_as_by(dataset: DataSet, run: RunFolder) -> DataSet:
+    """`dataset` normalised as the network of `run` is used to."""
+    return replace(dataset, mean=run.facts.mean, std=run.facts.std)
 
 
 def _check_same_backbone(folder: RunFolder, config: Config, facts: DataFacts) -> None:

@@ -1,0 +1,280 @@
+"""Are two images of one person? Curves and numbers of scored pairs: ROC, TAR at FAR, AUC, EER, folds.
+
+A pair is accepted when its score is not below a threshold. FAR is the share of different pairs that are
+accepted, TAR the share of same pairs.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from tammes import checks
+
+Scores = Float[np.ndarray, " n"]
+Same = Bool[np.ndarray, " n"]
+
+FARS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+"""The false accept rates at which true accept rates are stated, as for IJB-B and IJB-C."""
+
+FOLDS = 10
+
+
+class Roc(NamedTuple):
+    """FAR and TAR at falling thresholds: one for each distinct score, after an infinite one."""
+
+    far: Float[np.ndarray, " m"]
+    tar: Float[np.ndarray, " m"]
+    threshold: Float[np.ndarray, " m"]
+
+
+def roc(scores: np.ndarray, same: np.ndarray, weight: Float[np.ndarray, " n"] | None = None) -> Roc:
+    """The receiver operating characteristic of scored pairs, equal scores taken together.
+
+    Args:
+        scores: larger for pairs that are more alike.
+        same: which pairs are of one person.
+        weight: how much each pair counts; by default 1.
+
+    >>> curve = roc(np.array([0.9, 0.8, 0.8, 0.1]), np.array([True, True, False, False]))
+    >>> curve.far.tolist(), curve.tar.tolist()
+    ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
+    """
+    _check_pairs(scores, same)
+    order = np.argsort(scores, kind="stable")[::-1]
+    ranked, hit = scores[order], same[order]
+    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
+    share = np.ones(1, np.int64) if weight is None else weight[order]
+    tar, far = (np.cumsum(kind * share)[last] for kind in (hit, ~hit))
+    start = np.zeros(1)
+    return Roc(
+        np.concatenate([start, far / far[-1]]),
+        np.concatenate([start, tar / tar[-1]]),
+        np.concatenate([[np.inf], ranked[last]]),
+    )
+
+
+def auc(curve: Roc) -> float:
+    """The area below the curve: the chance that a same pair scores above a different one, ties half.
+
+    >>> auc(roc(np.array([0.9, 0.8, 0.8, 0.1]), np.array([True, True, False, False])))
+    0.875
+    """
+    return float((np.diff(curve.far) * (curve.tar[1:] + curve.tar[:-1]) / 2).sum())
+
+
+class Operating(NamedTuple):
+    """One threshold, and what it accepts."""
+
+    threshold: float
+    far: float
+    tar: float
+
+
+def at_far(curve: Roc, far: float) -> Operating:
+    """The lowest threshold whose FAR does not exceed `far`: the largest TAR that this allows.
+
+    >>> at_far(roc(np.array([0.9, 0.8, 0.7, 0.1]), np.array([True, False, True, False])), 0.1).tar
+    0.5
+    """
+    checks.within("far", far, 0.0, 1.0, "It is a share of the different pairs.")
+    place = np.searchsorted(curve.far, far, side="right") - 1
+    return Operating(float(curve.threshold[place]), float(curve.far[place]), float(curve.tar[place]))
+
+
+def equal_error_rate(curve: Roc) -> float:
+    """Where as many different pairs are accepted as same pairs are refused, on the line between points.
+
+    >>> equal_error_rate(roc(np.array([0.9, 0.8, 0.7, 0.1]), np.array([True, False, True, False])))
+    0.5
+    """
+    gap = curve.far - (1 - curve.tar)
+    right = int(np.argmax(gap >= 0))
+    step = -gap[right - 1] / (gap[right] - gap[right - 1])
+    return float(curve.far[right - 1] + step * (curve.far[right] - curve.far[right - 1]))
+
+
+def best_threshold(scores: Scores, same: Same) -> float:
+    """The threshold that judges most pairs rightly, halfway between two scores; of several, the highest.
+
+    >>> best_threshold(np.array([0.9, 0.7, 0.5, 0.1]), np.array([True, True, False, False]))
+    0.6
+    """
+    curve = roc(scores, same)
+    right = curve.tar * same.sum() + (1 - curve.far) * (~same).sum()
+    # Sums of the same counts in another order differ in their last digits.
+    best = int(np.argmax(right >= right.max() - 0.5))
+    between = curve.threshold[best : best + 2]
+    return float(between.mean())
+
+
+def folds_in_order(same: Same, folds: int = FOLDS) -> Int[np.ndarray, " n"]:
+    """A fold for each pair: same and different pairs apart, each cut into equal runs in their order.
+
+    Lists are sorted by person, so that the pairs of a person stay together. Of a list whose folds lie one
+    after the other with as many pairs of each kind, as LFW's, CFP's and AgeDB's do, these are its own.
+    """
+    fold = np.empty(len(same), np.int64)
+    for kind in (same, ~same):
+        count = int(kind.sum())
+        fold[kind] = np.arange(count) * folds // max(count, 1)
+    return fold
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Verification:
+    """What scored pairs show.
+
+    Attributes:
+        accuracy: mean over folds, each judged by the threshold that is best on the others.
+        accuracy_error: its standard error, the standard deviation over folds by the root of their number.
+        threshold: mean of the folds' thresholds.
+        auc: area below the ROC curve.
+        eer: equal error rate.
+        tar: true accept rate at each of `FARS` that is not below one false accept.
+        curve: the ROC curve.
+        correct: which pairs were judged rightly, in their order.
+        same, different: how many pairs there are.
+    """
+
+    accuracy: float
+    accuracy_error: float
+    threshold: float
+    auc: float
+    eer: float
+    tar: dict[float, float]
+    curve: Roc
+    correct: Bool[np.ndarray, " n"]
+    same: int
+    different: int
+
+    def numbers(self) -> dict[str, float]:
+        """For records and tables.
+
+        >>> scores, same = np.linspace(1, 0, 40), np.arange(40) < 20
+        >>> verify(scores, same).numbers()["tar_at_1e-01"]
+        1.0
+        """
+        named = {f"tar_at_{far:.0e}": tar for far, tar in self.tar.items()}
+        return {
+            "accuracy": self.accuracy,
+            "accuracy_error": self.accuracy_error,
+            "auc": self.auc,
+            "eer": self.eer,
+        } | named
+
+
+def verify(scores: Scores, same: Same, fold: Int[np.ndarray, " n"] | None = None) -> Verification:
+    """The numbers of scored pairs.
+
+    Args:
+        scores: larger for pairs that are more alike.
+        same: which pairs are of one person.
+        fold: of each pair; by default `folds_in_order`.
+    """
+    curve = roc(scores, same)
+    fold = folds_in_order(same) if fold is None else fold
+    different = int((~same).sum())
+    correct, thresholds = _judge(scores, same, fold)
+    shares = np.array([correct[fold == one].mean() for one in np.unique(fold)])
+    return Verification(
+        accuracy=float(shares.mean()),
+        accuracy_error=float(shares.std(ddof=1) / np.sqrt(len(shares))),
+        threshold=float(np.mean(thresholds)),
+        auc=auc(curve),
+        eer=equal_error_rate(curve),
+        tar={far: at_far(curve, far).tar for far in FARS if far * different >= 1},
+        curve=curve,
+        correct=correct,
+        same=int(same.sum()),
+        different=different,
+    )
+
+
+def _judge(scores: Scores, same: Same, fold: Int[np.ndarray, " n"]) -> tuple[Same, list[float]]:
+    """Which pairs are judged rightly by the best threshold of the other folds, and these thresholds."""
+    numbers = np.unique(fold)
+    correct, thresholds = np.empty(len(same), bool), []
+    for number in numbers:
+        held = fold == number
+        if len(numbers) < 2 or same[~held].all() or not same[~held].any():
+            raise ValueError(
+                f"Each fold needs same and different pairs outside of it to choose a threshold by, got "
+                f"{len(same)} pairs in {len(numbers)} folds. Give more pairs."
+            )
+        thresholds.append(best_threshold(scores[~held], same[~held]))
+        correct[held] = (scores[held] >= thresholds[-1]) == same[held]
+    return correct, thresholds
+
+
+Interval = tuple[float, float]
+
+
+def bootstrap(
+    scores: Scores,
+    same: Same,
+    people: Shaped[np.ndarray, "n 2"],
+    fold: Int[np.ndarray, " n"] | None = None,
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """Confidence intervals of the numbers of `verify`, people drawn anew with replacement.
+
+    Pairs that share a person are not independent; people are. Where a person is drawn c times, its same pairs
+    count c times, and a pair of two people counts the product of theirs (the vertex bootstrap). Thresholds of
+    the accuracy stay those of all pairs.
+
+    Args:
+        scores, same, fold: the pairs, as for `verify`.
+        people: who the two images of each pair show.
+        resamples: how many times to draw.
+        level: the share of the draws that an interval holds, cut evenly at both ends.
+        seed: of the draws.
+    """
+    checks.at_least("resamples", resamples, 2)
+    checks.within("level", level, 0.0, 1.0)
+    whole = verify(scores, same, fold)
+    order = np.argsort(scores, kind="stable")  # sorted once: sorting anew what is in order takes no time
+    scores, same, correct = scores[order], same[order], whole.correct[order]
+    names, places = np.unique(people[order], return_inverse=True)
+    first, second = places.reshape(-1, 2).T
+    random = np.random.default_rng(seed)
+    draws: list[dict[str, float]] = []
+    while len(draws) < resamples:
+        drawn = np.bincount(random.integers(len(names), size=len(names)), minlength=len(names))
+        weight = np.where(same, drawn[first], drawn[first] * drawn[second]).astype(np.float64)
+        if weight[same].any() and weight[~same].any():
+            draws.append(_weighted(scores, same, correct, weight, tuple(whole.tar)))
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    return {
+        name: (float(low), float(high))
+        for name in draws[0]
+        for low, high in [np.quantile([draw[name] for draw in draws], ends)]
+    }
+
+
+def _weighted(
+    scores: Scores, same: Same, correct: Same, weight: Float[np.ndarray, " n"], fars: tuple[float, ...]
+) -> dict[str, float]:
+    curve = roc(scores, same, weight)
+    tar = {f"tar_at_{far:.0e}": at_far(curve, far).tar for far in fars}
+    accuracy = float(np.average(correct, weights=weight))
+    return {"accuracy": accuracy, "auc": auc(curve), "eer": equal_error_rate(curve)} | tar
+
+
+def _check_pairs(scores: np.ndarray, same: np.ndarray) -> None:
+    if scores.ndim != 1 or scores.shape != same.shape:
+        raise ValueError(
+            f"scores and same must be vectors with one entry a pair, got shapes {scores.shape} and "
+            f"{same.shape}."
+        )
+    if not same.any() or same.all():
+        raise ValueError(
+            f"A curve needs same and different pairs, got {int(same.sum())} and {int((~same).sum())}."
+        )
+    if not np.isfinite(scores).all():
+        place = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise ValueError(f"scores must be finite, got {scores[place]} for pair {place}.")
