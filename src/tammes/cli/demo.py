@@ -44,7 +44,7 @@ class Demo:
             with Terminal(objective, every_epoch=False) as terminal:
                 rows.append((str(number), train(config, out / str(number), sinks=[terminal])))
         page = out / "report.html"
-        runs = [recorded(out / name) for name, _ in rows]
+        runs = recorded([out / name for name, _ in rows])
         write_page(runs, page, title="Handwritten digits by four objectives")
         if self.json:
             print(json.dumps([result for _, result in rows]))

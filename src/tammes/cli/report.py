@@ -33,6 +33,6 @@ class Report:
         if not self.runs:
             raise ValueError("report needs at least one run. Name their folders: tammes report runs/*")
         out = Path(self.out) if self.out else Path(os.path.commonpath(self.runs)) / "report.html"
-        write_page([recorded(Path(path)) for path in self.runs], out)
+        write_page(recorded([Path(path) for path in self.runs]), out)
         print(f"The page is {out}.")
         return 0

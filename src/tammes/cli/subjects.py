@@ -1,7 +1,9 @@
 """What commands write pages about."""
 
 import dataclasses
+import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,15 @@ from tammes.training.reuse import Split, evaluate_run
 from tammes.training.sinks import read_log
 
 
-def recorded(path: Path) -> Subject:
-    """The run in `path` as it was measured at its end."""
-    folder = RunFolder(path)
-    return _of_run(folder, folder.finished()["metrics"], folder.arrays)
+def recorded(paths: Sequence[Path]) -> list[Subject]:
+    """The runs in `paths` as they were measured at their end, named as they differ."""
+    folders = [RunFolder(path) for path in paths]
+    found = [_of_run(folder, folder.finished()["metrics"], folder.arrays) for folder in folders]
+    if len(paths) == 1:
+        return found
+    base = os.path.commonpath(paths)
+    names = [os.path.relpath(path, base) for path in paths]
+    return [dataclasses.replace(s, name=name) for s, name in zip(found, names, strict=True)]
 
 
 def measured(path: Path, *, which: Which, split: Split) -> Subject:

@@ -70,7 +70,7 @@ class Frame(NamedTuple):
         """The horizontal axis, with all round numbers or the `whole` ones."""
         base = HEIGHT - BOTTOM
         values = [v for v in ticks(*self.x) if not whole or v == int(v)]
-        marks = "".join(_text(self.at_x(v), base + 15, f"{v:g}", "middle") for v in values)
+        marks = "".join(_text(self.at_x(v), base + 15, _short(v), "middle") for v in values)
         line = f'<path class="axis" d="M{LEFT} {base}H{WIDTH - RIGHT}"/>'
         return line + marks + _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, label, "middle")
 
@@ -103,7 +103,7 @@ def line_chart(title: str, curves: Sequence[Curve], *, limits: Sequence[float] =
     ends = spread(min((min(c.x) for c in curves), default=0.0), max((max(c.x) for c in curves), default=1.0))
     frame = Frame(ends, (low, high))
     values = ticks(low, high)
-    parts = [frame.rows(values, [f"{v:g}" for v in values]), frame.columns("epoch", whole=True)]
+    parts = [frame.rows(values, [_short(v) for v in values]), frame.columns("epoch", whole=True)]
     parts += [_across(frame, limit) for limit in limits]
     parts += [_curve(frame, curve) for curve in curves]
     return _svg(title, "".join(parts))
@@ -186,14 +186,16 @@ def _upright(frame: Frame, value: float, text: str, place: int) -> str:
 
 def matrix(title: str, names: Sequence[str], cosines: Float[np.ndarray, "k k"]) -> str:
     """Cosines of all pairs as one picture: blue below zero, white at it, red above; names at the sides."""
-    k, side, room = len(names), 400, 74
+    k, side = len(names), 400
+    shorts = [name if len(name) <= 11 else name[:10] + "…" for name in names] if k <= 40 else []
+    room = 12 + 6 * max(map(len, shorts), default=0)
     hundredths = np.clip(np.rint(cosines * 100) + 100, 0, 200).astype(np.uint8)
     numbers = base64.b64encode(hundredths.tobytes()).decode()
     picture = base64.b64encode(_png(_diverging(cosines))).decode()
     step = side / k
     texts = []
-    for place, name in enumerate(names if k <= 40 else []):
-        middle, short = (place + 0.5) * step, name if len(name) <= 11 else name[:10] + "…"
+    for place, short in enumerate(shorts):
+        middle = (place + 0.5) * step
         texts.append(_text(room - 6, room + middle + 4, short, "end"))
         at = f"{room + middle + 4:.1f} {room - 6}"
         texts.append(f'<text transform="translate({at}) rotate(-90)">{escape(short)}</text>')
@@ -247,6 +249,10 @@ def _svg(title: str, inner: str, kind: str = "") -> str:
     head = f'<text class="title" x="{LEFT}" y="12">{escape(title)}</text>'
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"'
     return f"<svg{attribute} {box}>{head}{inner}</svg>"
+
+
+def _short(value: float) -> str:
+    return f"{value:g}".replace("-", "−")
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:

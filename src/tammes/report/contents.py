@@ -50,7 +50,7 @@ def write_page(subjects: Sequence[Subject], path: str | Path, *, title: str = ""
     Args:
         subjects: runs, or what `inspect` gave.
         path: the file.
-        title: by default the names of the models.
+        title: by default the name of the model, or how many there are.
     """
-    names = ", ".join(s.name for s in subjects[:3]) + (" and others" if len(subjects) > 3 else "")
-    page(subjects, title or f"Margins of {names}").write(Path(path))
+    name = subjects[0].name if len(subjects) == 1 else f"{len(subjects)} models"
+    page(subjects, title or f"Margins of {name}").write(Path(path))

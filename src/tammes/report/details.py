@@ -50,9 +50,9 @@ def margins(s: Subject) -> list[Section]:
         charts.append(figure(chart, "Blue: with the own prototype. Orange: with the nearest other one."))
     switch = '<div class="controls"><label><input type="checkbox" data-log> logarithmic counts</label></div>'
     words = (
-        "On the left how far each sample is from being taken for another class: 0 is the border. On the "
-        "right how similar samples are to their own prototype, and to the nearest other one: the less the "
-        "two overlap, the better. Logarithmic counts show the few that lie apart."
+        "First, how far each sample is from being taken for another class: 0 is the border. Then, how "
+        "similar samples are to their own prototype, and to the nearest other one: the less the two "
+        "overlap, the better. Logarithmic counts show the few that lie apart."
     )
     return [Section("Samples", words, f'{switch}<div class="charts">{"".join(charts)}</div>')]
 

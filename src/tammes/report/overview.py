@@ -140,9 +140,9 @@ def _bar(run: int, s: Subject, margin: Margin) -> str:
     found, most = s.numbers[margin.value], s.numbers[margin.most]
     share = min(100.0, max(0.0, 100 * found / most))
     return (
-        f'<span>{escape(s.label)}</span><span class="bar"><i style="width:{share:.1f}%;'
+        f'<div class="row"><span>{escape(s.label)}</span><span class="bar"><i style="width:{share:.1f}%;'
         f'background:{colour(run)}"></i></span><span class="value">{_percent(found, most)} of '
-        f"{most:.{margin.digits}f}{margin.unit}</span>"
+        f"{most:.{margin.digits}f}{margin.unit}</span></div>"
     )
 
 

@@ -24,8 +24,9 @@ def sample_map(s: Subject) -> list[Section]:
     places = project(np.concatenate([points, stars])).tolist()
     dots = [_sample(s, sample, *place) for sample, place in zip(shown, places[: len(shown)], strict=True)]
     dots += [_prototype(s, j, *place) for j, place in enumerate(places[len(shown) :])]
+    part = "All" if len(shown) == s.samples else f"{len(shown):,} of the"
     words = (
-        f"{len(shown):,} of the {s.samples:,} samples, a colour for each class, mistakes with a rim"
+        f"{part} {s.samples:,} samples, a colour for each class, mistakes with a rim"
         f"{', prototypes as stars' if len(stars) else ''}. {_layout(points.shape[1])}"
     )
     return [Section("Map", words, _controls(s, dots) + figure(scatter("map", dots), kind="square"))]

@@ -46,8 +46,9 @@ def _origins(subjects: Sequence[Subject]) -> Grid:
         hardware = f"{machine.get('processor', '')} ({machine.get('device', '')})"
         seconds = s.record.get("seconds")
         time = "" if seconds is None else f"{seconds:,.1f}"
-        rows.append([s.name, s.record.get("date", ""), software, hardware, time])
-    heads = ["", "date", "software", "machine", "seconds"]
+        date = s.record.get("date", "").replace("T", " ")[:16]
+        rows.append([s.name, date, software, hardware, time])
+    heads = ["", "date, UTC", "software", "machine", "seconds"]
     return Grid("Where and when", heads, _block(rows), words=len(heads) - 1)
 
 
