@@ -1,6 +1,8 @@
 """`tammes report` and `tammes inspect` through `main`."""
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +30,9 @@ def test_report_of_several_runs_is_one_page_where_it_is_told(run, photos, tmp_pa
     assert main(["report", str(run), str(other), "--out", str(page)]) == 0
     text = page.read_text()
     assert text.count("<article") == 2
-    assert "NormFace(s=10) + 0.5*R_sm" in text
+    base = Path(os.path.commonpath([run, other]))
+    for path, objective in ((run, "NormFace(s=10) + 0.5*R_sm"), (other, "CE")):
+        assert f"<td>{path.relative_to(base)}</td><td>{objective}</td>" in text  # named as they differ
     (other / "result.json").unlink()
     capsys.readouterr()
     assert main(["report", str(run), str(other)]) == 1

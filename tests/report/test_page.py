@@ -98,6 +98,14 @@ def test_it_says_what_the_numbers_are_what_they_could_be_and_how_close(make):
         assert term in words
 
 
+def test_several_models_are_introduced_by_the_best_of_them(trained):
+    better, most = max(trained, key=lambda s: s.numbers["accuracy"]), trained[0].numbers
+    words = read(trained).words
+    assert f"Most often right: {better.label} ({100 * better.numbers['accuracy']:.2f} %)." in words
+    tied = dataclasses.replace(trained[1], numbers={**trained[1].numbers, "accuracy": most["accuracy"]})
+    assert f"Most often right: {trained[0].label}, {tied.label} (" in read([trained[0], tied]).words
+
+
 def test_the_reason_of_the_ceiling_is_the_one_that_applies(make):
     embeddings, labels, prototypes = make(5, 9, 60)
     assert "1.2500 (k/(k−1) for k = 5" in read([inspect(embeddings, labels, prototypes)]).words

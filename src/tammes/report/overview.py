@@ -58,15 +58,16 @@ def lead(subjects: Sequence[Subject]) -> str:
 
 
 def _best(subjects: Sequence[Subject]) -> str:
-    """Which of the models has the most of each."""
+    """Which of the models have the most of each."""
     said = []
     if all("accuracy" in s.numbers for s in subjects):
-        right = max(subjects, key=lambda s: s.numbers["accuracy"])
-        said.append(f"Most often right is {right.label} ({100 * right.numbers['accuracy']:.2f} %).")
+        most = max(s.numbers["accuracy"] for s in subjects)
+        right = [s.label for s in subjects if s.numbers["accuracy"] == most]
+        said.append(f"Most often right: {', '.join(right)} ({100 * most:.2f} %).")
     for margin in MARGINS:
         if all(margin.value in s.numbers for s in subjects):
             first = max(subjects, key=lambda s: s.numbers[margin.value])
-            said.append(f"The largest {margin.title.lower()} has {first.label} ({_of_most(first, margin)}).")
+            said.append(f"Largest {margin.title.lower()}: {first.label} ({_of_most(first, margin)}).")
     return " ".join(said)
 
 
@@ -163,7 +164,7 @@ def curves(subjects: Sequence[Subject]) -> list[Section]:
         for run, s in trained
     )
     words = "After each epoch, on samples that are not trained on. Dashed: what cannot be exceeded."
-    body = f'<div class="controls">{keys}</div><div class="charts">{"".join(charts)}</div>'
+    body = f'<div class="controls legend">{keys}</div><div class="charts">{"".join(charts)}</div>'
     return [Section("How it came about", words, body)]
 
 
