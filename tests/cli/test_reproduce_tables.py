@@ -51,6 +51,15 @@ def test_the_table_fills_its_place_in_a_page(results, tmp_path, capsys):
     assert "has no place for table1 cifar10 laptop" in capsys.readouterr().err
 
 
+def test_the_table_is_a_page_too(results, tmp_path):
+    page = tmp_path / "page.html"
+    assert main(["reproduce", "table1", "--show", "--out", str(results / "out"), "--page", str(page)]) == 0
+    text = page.read_text()
+    assert "<h1>Table 1 on MNIST, laptop preset</h1>" in text
+    assert '<td>CE</td><td class="number">' in text
+    assert '<td class="number"><strong>95.41</strong></td>' in text
+
+
 def test_the_data_root_is_said_and_a_missing_one_is_an_error_of_one_line(tmp_path, capsys):
     words = ["reproduce", "table1", "--dataset", "tinyimagenet100", "--data-root", str(tmp_path)]
     assert main([*words, "--rows", "ce", "--out", str(tmp_path / "o"), "--runs", str(tmp_path / "r")]) == 1

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from tammes.recipes.table import Row
-    from tammes.report.tables import Column
+    from tammes.report.page import Page
+    from tammes.report.tables import Column, Grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class TableFlags:
     """Train nothing; print what there is."""
     fill: str | None = None
     """Also put the table into this Markdown page, between the lines that bear its name."""
+    page: str | None = None
+    """Also write the table as this HTML page, one file that needs no network."""
 
     def reproduce(
         self,
@@ -69,6 +72,16 @@ class TableFlags:
         print_grid(grid)
         if self.fill is not None:
             fill(Path(self.fill), name, to_markdown(grid))
+        if self.page is not None:
+            _page(grid).write(Path(self.page))
         if interrupted is not None:
             raise interrupted
         return 0
+
+
+def _page(grid: "Grid") -> "Page":
+    from tammes.report.page import Page, Section, wide
+
+    lead = "The paper's numbers beside ours; blank where there are none, a dash where a run diverged."
+    table = Section("Every row", "", wide(grid._replace(title="")))
+    return Page(title=grid.title, lead=lead, opening=[table], parts=[], closing=[])

@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from tammes.provenance import write_text
+
 Records = Mapping[str, Mapping[str, Any]]
 """The records of finished rows, under their keys."""
 
@@ -223,7 +225,8 @@ def _plain(text: str) -> str:
 def to_html(grid: Grid) -> str:
     """A table element and its notes; the better of a pair is strong."""
     heads = "".join(f"<th{_side(place, grid)}>{escape(head)}</th>" for place, head in enumerate(grid.columns))
-    parts = [f"<table>\n<caption>{escape(grid.title)}</caption>\n<thead><tr>{heads}</tr></thead>"]
+    caption = f"<caption>{escape(grid.title)}</caption>\n" if grid.title else ""
+    parts = [f"<table>\n{caption}<thead><tr>{heads}</tr></thead>"]
     for heading, body in grid.blocks:
         parts.append("<tbody>")
         if heading:
@@ -255,6 +258,4 @@ def fill(path: Path, name: str, text: str) -> None:
     _, closed, after = rest.partition(end)
     if not found or not closed:
         raise ValueError(f"{path} has no place for {name}. Give it two lines: {start.strip()} and {end}")
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(f"{before}{start}{text}{end}{after}", encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, f"{before}{start}{text}{end}{after}")
