@@ -4,7 +4,7 @@ Paper: a large s costs class margin (CIFAR-10, NormFace: 96.3 deg at s = 5, 36.5
 brings it back (93.9) at the same accuracy. The appendix's settings are `paper`: SGD with momentum 0.9 and
 decay 1e-4, cosine over 100, 200 or 250 epochs from 0.01 (MNIST) or 0.1, batches of 256. `laptop` keeps data
 and objectives: the same network for 10 epochs of MNIST, a small fast one for 10 epochs of the others.
-Cost on two cores: MNIST 3 minutes a row at laptop scale, CIFAR-10 15 minutes; the paper's ResNets need GPUs.
+Cost: each record has its seconds; laptop rows take minutes on a few cores, the paper's ResNets need GPUs.
 Run: tammes reproduce table1 --dataset mnist
 """
 
