@@ -45,6 +45,7 @@ PRESETS: dict[str, Settings] = {
         "lr": 2e-3,
         "schedule": "cosine",
         "warmup": 0.1,
+        "autocast": "bf16",
         "log_every": 50,
     },
 }

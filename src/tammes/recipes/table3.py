@@ -5,7 +5,7 @@ ArcFace and CosFace lose 13 points at s = 10 and NormFace 6 at s = 64. It states
 own usual ones, 0.5 for ArcFace and 0.35 for CosFace. CE has label smoothing 0.1, as the baseline has. `paper`
 is the bag-of-tricks baseline with ImageNet's weights for the paper's 60 epochs; `laptop` a small ResNet from
 scratch.
-Cost: `laptop` a quarter of an hour a row on two cores; `paper` needs a GPU, and weights that timm fetches.
+Cost: `laptop` about ten minutes a row on two cores; `paper` needs a GPU, and weights that timm fetches.
 Run: tammes reproduce table3 --dataset market1501
 """
 

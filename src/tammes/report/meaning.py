@@ -8,25 +8,39 @@ from importlib import resources
 from tammes.report.page import Section, figure
 from tammes.report.subject import Subject
 
+SHARES = {
+    "Accuracy": ("accuracy", "The share of samples that are given to their own class."),
+    "mAP": (
+        "mAP",
+        "A query ranks the images of a gallery by likeness. Its average precision is how much of the list is "
+        "right up to each right image, in the mean; mAP is the mean over queries. Nobody in the lists was "
+        "trained on, and images by the query's own camera do not count.",
+    ),
+    "Rank-1": ("rank1", "The share of queries whose first image is right."),
+}
+"""Name of a measure, its number, and what it is."""
+
 
 def meaning(subjects: Sequence[Subject]) -> Section:
     """The measures, what each can be at most for these models, and why."""
     maxima = [maximum(s) for s in subjects]
     ceilings = [ceiling(s) for s in subjects if "sample_margin_ceiling" in s.numbers]
-    terms = {
-        "Accuracy": ["The share of samples that are given to their own class."],
+    measured = {name for s in subjects for name in s.numbers}
+    terms = {name: [line] for name, (number, line) in SHARES.items() if number in measured}
+    terms |= {
         "Class margin": [
             "The smallest angle between two prototypes: how far apart the two most alike classes are held. "
             "The more room between classes, the more a sample may differ from the typical one and still be "
             "recognised.",
             *dict.fromkeys(maxima),
         ],
-        "Sample margin": [
+    }
+    if "sample_margin" in measured:
+        terms["Sample margin"] = [
             "How safely one sample is recognised: its cosine with its own prototype less that with the "
             "nearest other one. Below 0 another class is nearer. The table shows the mean and the smallest.",
             *dict.fromkeys(ceilings),
-        ],
-    }
+        ]
     inner = "".join(
         f"<dt>{name}</dt>" + "".join(f"<dd>{escape(line)}</dd>" for line in lines)
         for name, lines in terms.items()

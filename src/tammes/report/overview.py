@@ -60,6 +60,9 @@ def lead(subjects: Sequence[Subject]) -> str:
 def _best(subjects: Sequence[Subject]) -> str:
     """Which of the models have the most of each."""
     said = []
+    if all("mAP" in s.numbers for s in subjects):
+        found = max(subjects, key=lambda s: s.numbers["mAP"])
+        said.append(f"The best lists are those of {found.label} (mAP {100 * found.numbers['mAP']:.2f} %).")
     if all("accuracy" in s.numbers for s in subjects):
         most = max(s.numbers["accuracy"] for s in subjects)
         right = [s.label for s in subjects if s.numbers["accuracy"] == most]
@@ -91,6 +94,8 @@ def in_words(s: Subject) -> str:
     if "accuracy" in numbers:
         right = f"{100 * numbers['accuracy']:.2f} % of {s.samples:,} samples of {k:,} classes"
         said.insert(0, f"{s.name} is right on {right}.")
+    if "mAP" in numbers:
+        said.insert(0, f"{s.name} finds people again with a mAP of {100 * numbers['mAP']:.2f} %.")
     if "sample_margin" in numbers:
         mean, ceiling = numbers["sample_margin"], numbers["sample_margin_ceiling"]
         share = f"{_percent(mean, ceiling)} of the {ceiling:.4f} that it cannot exceed"
