@@ -76,14 +76,16 @@ def test_search_prints_and_draws_what_it_finds(run_on_people, people, tmp_path, 
         (["train", "x", "--preset", "reid-laptop", "--config", "c.json"], "Give one of them"),
         (["search", "RUN", "nobody.png", "--gallery", "GALLERY"], "nobody.png"),
         (["search", "RUN", "QUERY", "--gallery", "nowhere"], "There is no folder nowhere"),
+        (["search", "RUN", "QUERY", "--gallery", "EMPTY"], "There is no image in"),
         (["search", "RUN", "QUERY", "--gallery", "GALLERY", "--top", "0"], "top must be at least 1"),
     ],
 )
-def test_mistakes_are_one_line(words, message, run_on_people, people, capsys):
+def test_mistakes_are_one_line(words, message, run_on_people, people, tmp_path, capsys):
     names = {
         "RUN": run_on_people,
         "QUERY": people / "query" / "0007_c2s1_0.png",
         "GALLERY": people / "gallery",
+        "EMPTY": tmp_path,
     }
     assert main([str(names.get(word, word)) for word in words]) == 1
     said = capsys.readouterr().err

@@ -111,3 +111,19 @@ def rank_until(place: int, size: int, port: int, words: list[str]) -> None:
 
     Engine.step = step_and_stop  # type: ignore[method-assign]
     rank(place, size, port, words)
+
+
+def test_two_processes_share_batches_of_people(processes, people, tmp_path):
+    """Each mines its own triplets, so this is another run than one process's; both halves must agree on it."""
+    settings = {"image_size": 24, "model": "cnn4", "embedding": 8, "epochs": 2, "batch_size": 12}
+    settings |= {"sampling": "identities", "images_per_person": 3, "triplet": 1.0, "lr": 0.01}
+    words, port = [*words_of(str(people), tmp_path / "run", **settings), "--neck"], free_port()
+    workers = [processes.Process(target=rank, args=(r, 2, port, words)) for r in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    result = RunFolder(tmp_path / "run").result
+    assert result is not None
+    assert result["metrics"]["mAP"] > 0.5
