@@ -1,7 +1,7 @@
 """Evaluating 3,368 queries against a gallery of 15,913 in 2,048 dimensions, Market-1501's size.
 
-Beside ours two loops in common use: one that takes a product, a sort and a walk for each query, and one that
-sorts the whole matrix of distances before it walks over the queries.
+Beside ours two ways in common use: the usual loop, which takes a product, a sort and a walk for each query;
+and all products and sorts at once, in a gigabyte, before a walk for each query.
 
 Run: python -m benchmarks.retrieval     (into results/bench_retrieval.json; 2 GB of memory, three minutes)
 """

@@ -114,7 +114,7 @@ def rank_until(place: int, size: int, port: int, words: list[str]) -> None:
 
 
 def test_two_processes_share_batches_of_people(processes, people, tmp_path):
-    """Each mines its own triplets, so this is another run than one process's; both halves must agree on it."""
+    """Each mines its own triplets, so this is another run than that of one process."""
     settings = {"image_size": 24, "model": "cnn4", "embedding": 8, "epochs": 2, "batch_size": 12}
     settings |= {"sampling": "identities", "images_per_person": 3, "triplet": 1.0, "lr": 0.01}
     words, port = [*words_of(str(people), tmp_path / "run", **settings), "--neck"], free_port()

@@ -8,8 +8,8 @@ right image, by falling score, has :math:`w_i` wrong ones before it, then over t
     AP = \frac1r \sum_{i=1}^{r} \frac{i}{i + w_i}, \qquad
     \text{first rank} = 1 + w_1, \qquad INP = \frac{r}{r + w_r}
 
-so wrong images need only be counted, never sorted. Wrong images with the score of a right one stand before
-it: a network that maps all images to one point earns nothing by it.
+so the scores of wrong images are all that is sorted, without their places. Wrong images with the score of a
+right one stand before it: a network that maps all images to one point earns nothing by it.
 """
 
 from collections.abc import Iterator
@@ -137,10 +137,10 @@ def score_blocks(
     if metric == "cosine":
         queries, gallery = normalize(queries), normalize(gallery)
     # Of |q - g|^2 / 2 = |q|^2 / 2 - qg + |g|^2 / 2 the first part is the same for a whole list.
-    half_squares = gallery.square().sum(1) / 2
+    half_squares = gallery.square().sum(1) / 2 if metric == "euclidean" else None
     for part in _query_blocks(len(queries), len(gallery)):
         scores = queries[part] @ gallery.T
-        yield part, scores if metric == "cosine" else scores.sub_(half_squares)
+        yield part, scores if half_squares is None else scores.sub_(half_squares)
 
 
 def _query_blocks(queries: int, gallery: int) -> Iterator[slice]:
@@ -219,18 +219,19 @@ def _by_row(
 
 
 def _at_least(scores: Float[Tensor, "b g"], wanted: Float[Tensor, "b most"]) -> Int[Tensor, "b most"]:
-    """For each of the `wanted`, ascending in their row, the number of `scores` in that row not below it."""
-    b, most = wanted.shape
-    reached = torch.searchsorted(wanted, scores, right=True, out_int32=True)
-    reached += torch.arange(b, dtype=torch.int32, device=scores.device)[:, None] * (most + 1)
-    counts = torch.bincount(reached.view(-1), minlength=b * (most + 1)).view(b, most + 1)
-    return counts[:, 1:].flip(1).cumsum(1).flip(1)
+    """For each of the `wanted` the number of `scores` in its row that are not below it; sorts the scores."""
+    if scores.device.type == "cpu":
+        scores.numpy().sort(axis=1)  # ten times as fast as torch's, which also moves places along
+    else:
+        scores = scores.sort(1).values
+    return scores.shape[1] - torch.searchsorted(scores, wanted)
 
 
 def _check(queries: Tensor, gallery: Tensor, asked: Shots, held: Shots) -> None:
     for name, matrix in (("queries", queries), ("gallery", gallery)):
         checks.check_matrix(name, matrix)
-        checks.check_finite(name, matrix)
+        if not torch.isfinite(matrix.sum()):  # far cheaper than a look at each
+            checks.check_finite(name, matrix)
     if queries.shape[1] != gallery.shape[1]:
         raise ValueError(
             f"queries and gallery must have as many columns, got {queries.shape[1]} and {gallery.shape[1]}. "
