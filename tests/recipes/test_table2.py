@@ -6,6 +6,7 @@ import pytest
 
 from tammes.losses import parse
 from tammes.recipes import free_table2, table2, table7
+from tammes.theory import free_features
 
 
 def test_every_printed_cell_has_its_row():
@@ -98,6 +99,13 @@ def test_free_features_with_r_w_come_close_to_the_simplex():
     row = free_table2.free_row("cifar10", "long_tailed:100", "NormFace", 20)
     assert row.largest_deg == pytest.approx(math.degrees(math.acos(-1 / 9)))
     assert row.largest_deg - 0.05 < row.class_margin_deg < row.largest_deg
+
+
+def test_a_start_near_the_simplex_ends_where_random_ones_do():
+    row = free_table2.free_row("cifar10", "step:100", "LM-Softmax", 1)
+    counts = table2.counts("cifar10", "step:100")
+    found = free_features(table2.objective("LM-Softmax", 1), counts, 12)
+    assert row.class_margin_deg == pytest.approx(math.degrees(found.class_margin), abs=1e-3)
 
 
 def test_every_cell_is_computed():

@@ -10,8 +10,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import torch
+
+from tammes.geometry.simplex import simplex
+from tammes.geometry.sphere import normalize
 from tammes.recipes import table2
-from tammes.theory import free_features
+from tammes.theory import FreeFeatures, free_features
 
 DIMENSIONS = 512
 """Features of the paper's ResNets."""
@@ -70,7 +74,8 @@ def free_row(dataset: str, imbalance: str, loss: str, strength: int) -> FreeRow:
     counts, objective = table2.counts(dataset, imbalance), table2.objective(loss, strength)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what has not converged shows in the gradient
-        found = free_features(objective, counts, DIMENSIONS)
+        start = _near_simplex(len(counts)) if strength else None
+        found = free_features(objective, counts, DIMENSIONS, start=start)
     printed = table2.paper(dataset, imbalance)[f"{table2.name_of(loss)}-{strength}"]
     return FreeRow(
         dataset=dataset,
@@ -84,6 +89,14 @@ def free_row(dataset: str, imbalance: str, loss: str, strength: int) -> FreeRow:
         gradient=found.gradient,
         seconds=found.seconds,
     )
+
+
+def _near_simplex(k: int) -> FreeFeatures:
+    """A start close to where R_w leads, but off its symmetry: several times faster than a random one."""
+    noise = torch.randn(k, DIMENSIONS, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    noise[:, k + 1 :] = 0  # descent keeps the simplex and one direction out of it
+    points = normalize(simplex(k, DIMENSIONS, dtype=torch.float64) + 1e-3 * noise)
+    return FreeFeatures(points, points, class_margin=0.0, loss=0.0, gradient=0.0, seconds=0.0)
 
 
 def verdict(rows: Sequence[FreeRow]) -> list[str]:
