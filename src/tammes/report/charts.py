@@ -184,6 +184,32 @@ def _upright(frame: Frame, value: float, text: str, place: int) -> str:
     return f'<path class="mark" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"/>{words}'
 
 
+def counts_and_accuracy(
+    title: str, names: Sequence[str], counts: Sequence[int], accuracy: Sequence[float]
+) -> str:
+    """Bars of logarithmic counts with the accuracy of each class over them, in per cent; NaN has no point."""
+    frame = Frame((-0.5, len(names) - 0.5), (0.0, 105.0))
+    values = [0, 25, 50, 75, 100]
+    parts = [frame.rows(values, [f"{v} %" for v in values])]
+    width, base = 0.8 * (frame.at_x(1) - frame.at_x(0)), frame.at_y(0)
+    for place, (name, count) in enumerate(zip(names, counts, strict=True)):
+        top = frame.at_y(100 * math.log10(count + 1) / math.log10(max(counts) + 1))
+        parts.append(
+            f'<rect x="{frame.at_x(place) - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
+            f'height="{base - top:.1f}" fill="var(--line)" data-tip="{escape(name)}: {count:,} images"/>'
+        )
+    known = [(j, 100 * a) for j, a in enumerate(accuracy) if math.isfinite(a)]
+    points = " ".join(f"{frame.at_x(j):.1f},{frame.at_y(a):.1f}" for j, a in known)
+    parts.append(f'<polyline class="curve" stroke="var(--c0)" points="{points}"/>')
+    parts += [
+        f'<circle cx="{frame.at_x(j):.1f}" cy="{frame.at_y(a):.1f}" r="3" fill="var(--c0)" '
+        f'data-tip="{escape(names[j])}: {a:.2f} %"/>'
+        for j, a in known
+    ]
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, "classes, the largest first", "middle"))
+    return _svg(title, "".join(parts))
+
+
 def matrix(title: str, names: Sequence[str], cosines: Float[np.ndarray, "k k"]) -> str:
     """Cosines of all pairs as one picture: blue below zero, white at it, red above; names at the sides."""
     k, side = len(names), 400

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tammes.report import details, overview
+from tammes.report import details, imbalance, overview
 from tammes.report.meaning import meaning
 from tammes.report.page import Page, Part, Section
 from tammes.report.retrieval import lists
@@ -19,6 +19,7 @@ TOPICS: tuple[Topic, ...] = (
     details.margins,
     details.confusions,
     details.worst_classes,
+    imbalance.class_sizes,
     details.prototypes,
     sample_map,
 )
