@@ -30,7 +30,7 @@ MODELS: dict[str, Callable[[int, Size, int | None], Backbone]] = {
     "iresnet50": lambda c, size, d: IResNet(c, size, (3, 4, 14, 3), embedding=d),
     "iresnet100": lambda c, size, d: IResNet(c, size, (3, 13, 30, 3), embedding=d),
     "iresnet-mini": lambda c, size, d: IResNet(
-        c, size, (1, 1, 1, 1), widths=(32, 64, 128, 256), stem_stride=2, embedding=d
+        c, size, (1, 2, 2, 1), widths=(32, 64, 128, 256), stem_stride=2, embedding=d
     ),
     "mobilefacenet": lambda c, size, d: MobileFaceNet(c, size, embedding=d),
 }

@@ -80,6 +80,7 @@ PRESETS |= {
         "image_size": 64,
         "batch_size": 64,
         "epochs": 25,
+        "evaluate_every": 5,
         "warmup": 0.1,
         "log_every": 50,
     },
