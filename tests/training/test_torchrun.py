@@ -7,8 +7,10 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tammes.training import Config, RunFolder, RunInterruptedError, train
 from tammes.training.sinks import read_log
@@ -113,17 +115,58 @@ def rank_until(place: int, size: int, port: int, words: list[str]) -> None:
     rank(place, size, port, words)
 
 
-def test_two_processes_share_batches_of_people(processes, people, tmp_path):
-    """Each mines its own triplets, so this is another run than that of one process."""
-    settings = {"image_size": 24, "model": "cnn4", "embedding": 8, "epochs": 2, "batch_size": 12}
-    settings |= {"sampling": "identities", "images_per_person": 3, "triplet": 1.0, "lr": 0.01}
-    words, port = [*words_of(str(people), tmp_path / "run", **settings), "--neck"], free_port()
+def run_on_two(processes, words: list[str]) -> None:
+    port = free_port()
     workers = [processes.Process(target=rank, args=(r, 2, port, words)) for r in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(120)
     assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+def test_two_processes_share_batches_of_people(processes, people, tmp_path):
+    """Each mines its own triplets, so this is another run than one process's; both halves agree on it."""
+    settings = {"image_size": 24, "model": "cnn4", "embedding": 8, "epochs": 2, "batch_size": 12}
+    settings |= {"sampling": "identities", "images_per_person": 3, "triplet": 1.0, "lr": 0.01}
+    run_on_two(processes, [*words_of(str(people), tmp_path / "run", **settings), "--neck"])
     result = RunFolder(tmp_path / "run").result
     assert result is not None
     assert result["metrics"]["mAP"] > 0.5
+
+
+@pytest.fixture
+def faces(tmp_path) -> str:
+    """Five people of six images each, and pairs of them beside."""
+    folder, random = tmp_path / "faces", np.random.default_rng(0)
+    for person in range(5):
+        (folder / f"p{person}").mkdir(parents=True)
+        for i in range(6):
+            pixels = random.integers(0, 60, (16, 16, 3)) + 40 * np.array([person, 4 - person, 2])
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"p{person}" / f"{i}.png")
+    same = [f"p{j}/{i}.png,p{j}/{i + 1}.png,1" for j in range(5) for i in (0, 2, 4)]
+    different = [f"p{j}/{i}.png,p{(j + 1) % 5}/{i}.png,0" for j in range(5) for i in (0, 2, 4)]
+    (folder / "pairs.csv").write_text("\n".join(["first,second,same", *same, *different]))
+    return str(folder)
+
+
+def test_two_processes_learn_and_verify_faces_as_one_does(processes, faces, tmp_path):
+    settings = NET | {"epochs": 1, "objective": "ArcFace(s=8, m=0.2) + 10*R_w", "lr": 0.01}
+    settings |= {"schedule": "polynomial"}
+    with pytest.warns(UserWarning, match="5 of the 5 people in pairs are among those that are learnt"):
+        train(Config(data=faces, **settings), tmp_path / "one")
+    run_on_two(processes, words_of(faces, tmp_path / "two", **settings))
+    assert_close(tmp_path / "one", tmp_path / "two")
+    result = RunFolder(tmp_path / "two").result
+    assert result is not None
+    assert {"pairs_accuracy", "pairs_auc", "pairs_eer"} <= result["metrics"].keys()
+
+
+def test_two_processes_sample_classes_and_resume(processes, stripes, tmp_path):
+    """What two processes drew goes into the checkpoint: one process goes on from it."""
+    settings = NET | {"epochs": 2, "sample_rate": 0.5, "objective": "CosFace(s=8, m=0.1) + 10*R_w"}
+    run_on_two(processes, words_of(stripes, tmp_path / "run", **settings))
+    folder = RunFolder(tmp_path / "run")
+    assert folder.weights()["head.sampler._extra_state"][1] == 2 * (97 // 9)
+    assert folder.result is not None
+    assert folder.result["metrics"]["accuracy"] > 0.3

@@ -16,6 +16,7 @@ from tammes.report import Subject, inspect
 from tammes.training.folder import RunFolder, Which
 from tammes.training.reuse import Split, evaluate_run
 from tammes.training.sinks import read_log
+from tammes.training.verification import read_verified
 
 
 def recorded(paths: Sequence[Path]) -> list[Subject]:
@@ -55,6 +56,7 @@ def _of_run(
         prototypes=None if weight is None else weight.numpy(),
         epochs=[line for line in read_log(folder.log) if line["kind"] == "epoch"],
         record=record,
+        verified=read_verified(folder),
     )
 
 

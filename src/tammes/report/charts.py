@@ -132,6 +132,28 @@ def _curve(frame: Frame, curve: Curve) -> str:
     )
 
 
+def log_curve(title: str, x: Sequence[float], y: Sequence[float], *, labels: tuple[str, str]) -> str:
+    """One curve of shares, from 0 to 1 upwards, over others by powers of ten; the labels of both axes."""
+    decades = max(1, math.ceil(-math.log10(min(x))))
+    frame = Frame((-decades, 0.0), (0.0, 1.0))
+    base, shares = HEIGHT - BOTTOM, [0.0, 0.25, 0.5, 0.75, 1.0]
+    marks = "".join(
+        f'<path class="grid" d="M{frame.at_x(-p):.1f} {TOP}V{base}"/>'
+        + _text(frame.at_x(-p), base + 15, f"{10.0**-p:g}", "middle")
+        for p in range(decades + 1)
+    )
+    drawn = [(frame.at_x(math.log10(a)), frame.at_y(b)) for a, b in zip(x, y, strict=True)]
+    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in drawn)
+    tips = "".join(
+        f'<circle class="touch" cx="{a:.1f}" cy="{b:.1f}" r="6" data-tip="{labels[0]} {far:.2g}\n'
+        f'{labels[1]} {tar:.4g}"/>'
+        for (a, b), far, tar in list(zip(drawn, x, y, strict=True))[:: max(1, len(drawn) // TIPS)]
+    )
+    line = f'<g color="var(--c0)"><polyline class="curve" stroke="var(--c0)" points="{path}"/>{tips}</g>'
+    foot = _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, labels[0], "middle")
+    return _svg(title, frame.rows(shares, [f"{v:g}" for v in shares]) + marks + line + foot)
+
+
 def histogram(
     title: str, series: Sequence[Series], *, label: str, marks: Sequence[tuple[float, str]] = ()
 ) -> str:

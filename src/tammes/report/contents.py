@@ -10,12 +10,14 @@ from tammes.report.retrieval import lists
 from tammes.report.sample_map import sample_map
 from tammes.report.settings import settings
 from tammes.report.subject import Subject
+from tammes.report.verification import verification
 
 Topic = Callable[[Subject], list[Section]]
 
 TOPICS: tuple[Topic, ...] = (
     details.notes,
     lists,
+    verification,
     details.margins,
     details.confusions,
     details.worst_classes,

@@ -23,6 +23,8 @@ class Subject:
         epochs: the numbers after each epoch of training, where there were any.
         record: settings, seed, versions, machine, date and time: what `result.json` holds.
         notes: what has to be known besides, such as what was left out and why.
+        verified: for each list of pairs its `scores`, which are of the `same` person, the `threshold` and the
+            worst mistakes.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Subject:
     epochs: Sequence[Mapping[str, Any]] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    verified: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

@@ -187,6 +187,15 @@ def _short(label: str) -> str:
     return "/".join(Path(label).parts[-2:])
 
 
+def read_verified(folder: RunFolder) -> dict[str, dict[str, np.ndarray]]:
+    """What `save_verified` kept: the arrays of each list, under its name."""
+    found = {}
+    for path in sorted((folder.path / "verification").glob("*.npz")):
+        with np.load(path, allow_pickle=False) as stored:
+            found[path.stem] = dict(stored)
+    return found
+
+
 def known_curve(folder: RunFolder) -> tuple[str, Roc]:
     """The list that the run was last verified on, and its curve: what thresholds are taken from."""
     files = sorted((folder.path / "verification").glob("*.npz"), key=lambda path: path.stat().st_mtime_ns)
