@@ -81,7 +81,9 @@ def test_free_features_are_computed_stored_drawn_and_judged(tmp_path, monkeypatc
     monkeypatch.setattr(free_table2, "DATASETS", ("cifar10",))
     monkeypatch.setattr(table2, "KINDS", ("long_tailed:10", "step:100"))
     monkeypatch.chdir(tmp_path)
-    run("table2", "--free-features")
+    (tmp_path / "page.md").write_text("<!-- free_features -->\n<!-- end free_features -->\n")
+    run("table2", "--free-features", "--fill", "page.md")
+    assert "| 82.55 | 82.60 |" in (tmp_path / "page.md").read_text()
     shown = capsys.readouterr().out
     assert "1 of 2 printed margins are the optimum's" in shown
     assert "not converged: CosFace step:100 (19.78" in shown

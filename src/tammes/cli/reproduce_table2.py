@@ -114,6 +114,7 @@ class Table2(TableFlags):
         from tammes.provenance import stamp, write_json
         from tammes.recipes import free_table2
         from tammes.report.free_features import draw_free_features
+        from tammes.report.tables import fill, to_markdown
 
         start, found, every = time.perf_counter(), [], list(free_table2.cells())
         with Progress(transient=True) as progress:
@@ -125,9 +126,13 @@ class Table2(TableFlags):
         stored = [row._asdict() | {"gap_deg": row.gap} for row in found]
         write_json(out / "free_features.json", record | {"verdict": verdict, "rows": stored})
         draw_free_features(stored, out / "free_features.png")
-        for dataset in free_table2.DATASETS:
-            print_grid(self._free_grid([row for row in found if row.dataset == dataset]))
+        grids = [self._free_grid([r for r in found if r.dataset == name]) for name in free_table2.DATASETS]
+        for grid in grids:
+            print_grid(grid)
         print("\n".join(verdict))
+        if self.fill is not None:
+            text = "\n".join(f"{grid.title}:\n\n{to_markdown(grid)}" for grid in grids)
+            fill(Path(self.fill), "free_features", f"{text}\n{' '.join(verdict)}\n")
         print(f"Written: {out / 'free_features.json'}, {out / 'free_features.png'}")
         return 0
 

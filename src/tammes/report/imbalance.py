@@ -27,11 +27,11 @@ def class_sizes(s: Subject) -> list[Section]:
         f"The largest class has {most:,} training images, the smallest {least:,}: {most / least:.0f} to 1. "
         "Where accuracy falls with the bars, rare classes are given away for frequent ones; R_w, LDAM, "
         "balanced sampling or a second stage on balanced samples work against that.\n\n"
-        f"The expected calibration error is {100 * s.numbers['ece']:.2f} %: so far, on average, the "
-        "probability of the class given is from how often it is right."
+        f"The expected calibration error is {100 * s.numbers['ece']:.2f} %: on average the probability that "
+        "it gives to its answer is that far from how often such answers are right."
     )
     caption = "Bars: training images, on a logarithmic scale. Line: accuracy on the test images."
-    return [Section("Class sizes", words, figure(chart, caption) + wide(_by_group(s)))]
+    return [Section("Class sizes", words, figure(chart, caption, kind="square") + wide(_by_group(s)))]
 
 
 def _by_group(s: Subject) -> Grid:
