@@ -18,7 +18,7 @@ def class_sizes(s: Subject) -> list[Section]:
     order = np.argsort(-counts, kind="stable")
     chart = counts_and_accuracy(
         "accuracy and training images by class",
-        [s.classes[j] for j in order.tolist()],
+        [s.classes[int(j)] for j in order],
         counts[order].tolist(),
         accuracy[order].tolist(),
     )
