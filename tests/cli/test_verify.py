@@ -58,13 +58,17 @@ def test_a_list_is_verified_kept_and_used_for_two_images(run, others, capsys):
     assert answer["false_accept_rate"] <= 0.1
 
 
-def test_a_folder_of_people_is_enough(run, others, capsys):
+def test_a_folder_of_people_is_enough_to_come_to_a_curve(run, others, tmp_path, capsys):
     assert main(["verify", str(run), str(others)]) == 0
     said = capsys.readouterr().out
     assert "people: 27 same and 27 different pairs" in said
     assert "accuracy, ten folds" in said
     assert "95 % of draws" in said
     assert f"tammes report {run}" in said
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "Same person or not: people" in page
+    assert "ROC curve" in page
 
 
 def test_people_who_were_learnt_are_warned_of(run, photos, capsys):
