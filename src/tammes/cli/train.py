@@ -33,8 +33,8 @@ class Train(Config):
     """
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """digits, mnist, fashion-mnist, cifar10, cifar100, market1501, dukemtmc-reid, an .npz file, a folder of
-    images, a .txt list of images, or a .csv list of people and cameras."""
+    """digits, mnist, fashion-mnist, cifar10, cifar100, market1501, dukemtmc-reid, lfw-view1, an .npz file, a
+    folder of images or records, a .txt list of images, or a .csv list of people and cameras."""
     out: str | None = None
     """Folder of the run; by default the next free of runs/DATA-1, runs/DATA-2, ..."""
     resume: bool = False
@@ -42,7 +42,7 @@ class Train(Config):
     config: str | None = None
     """A config.json to start from; other flags change it."""
     preset: str | None = None
-    """Settings by name to start from, as reid-paper or reid-laptop; other flags change them."""
+    """Settings by name to start from, as reid-laptop or face-laptop; other flags change them."""
     json: bool = False
     """Print the result as JSON."""
 

@@ -34,8 +34,8 @@ class Config:
     """
 
     data: str
-    """digits, mnist, fashion-mnist, cifar10, cifar100, market1501, dukemtmc-reid, an .npz file, a folder of
-    images, a .txt list of images, or a .csv list of people and cameras."""
+    """digits, mnist, fashion-mnist, cifar10, cifar100, market1501, dukemtmc-reid, lfw-view1, an .npz file, a
+    folder of images or records, a .txt list of images, or a .csv list of people and cameras."""
     objective: str = "NormFace(s=10) + 0.5*R_sm"
     """Losses and regularisers, as in "CosFace(s=64, m=0.35) + 0.5*R_sm + 100*R_w"."""
     model: str = "fastnet-half"

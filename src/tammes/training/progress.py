@@ -62,6 +62,7 @@ def epoch_line(title: str, record: Record) -> str:
     parts = [
         f"{title}  epoch {record['epoch'] + 1}  loss {record['loss']:.4f}",
         *(f"{word} {100 * record[name]:.2f} %" for name, word in SHARES.items() if name in record),
+        *(f"{name[:-4]} AUC {100 * value:.2f} %" for name, value in record.items() if name.endswith("_auc")),
         f"class margin {margin:.2f} {at_most} {maximum:.2f} deg",
     ]
     if "sample_margin" in record:
