@@ -40,6 +40,8 @@ def assert_close(one, two):
 
 def test_two_processes_under_torchrun_end_where_one_does(stripes, tmp_path):
     settings = NET | {"epochs": 1, "objective": "CosFace(s=8, m=0.1) + 0.5*R_sm + 10*R_w", "clip": 0.5}
+    settings |= {"sampling": "balanced", "class_weights": "effective", "effective_beta": 0.9}
+    settings |= {"reweight_from": 0.5}
     train(Config(data=stripes, **settings), tmp_path / "one")
     launch = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     command = [sys.executable, *launch, "-m", "tammes.cli", *words_of(stripes, tmp_path / "two", **settings)]
