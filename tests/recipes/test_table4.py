@@ -79,7 +79,8 @@ def lfw(tmp_path):
 
 
 def test_a_laptop_row_from_images_to_the_printed_table(lfw, tmp_path, monkeypatch, capsys):
-    short = {"model": "cnn4", "image_size": 16, "embedding": 8, "epochs": 2, "batch_size": 5, "warmup": 0.0}
+    short = {"model": "cnn4", "image_size": 16, "embedding": 8, "epochs": 2, "batch_size": 5}
+    short |= {"warmup": 0.0, "evaluate_every": 1}
     monkeypatch.setitem(presets.PRESETS, "face-laptop", presets.PRESETS["face-laptop"] | short)
     where = ["--data-root", str(lfw), "--out", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
     assert main(["reproduce", "table4", "--rows", "cosface", "cosface+rw", *where]) == 0
