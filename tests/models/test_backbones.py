@@ -5,7 +5,7 @@ from torch import nn
 from tammes.models import MODELS, build, flip_average
 from tammes.models.cnn4 import CNN4
 
-RECTIFIED = {"cnn4", "resnet18", "resnet34", "timm/test_resnet"}
+RECTIFIED = {"cnn4", "resnet18", "resnet34", "resnet-small", "timm/test_resnet"}
 EVERY = [*MODELS, "timm/test_resnet", "timm/vit_tiny_patch16_224", "timm/test_efficientnet"]
 
 
