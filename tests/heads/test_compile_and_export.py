@@ -18,7 +18,7 @@ SUM = parse("CosFace(s=8, m=0.2) + CE + 0.5*R_sm + 10*R_w + LMSoftmax(s=4, reduc
 ONE_OF_EACH = parse(
     "CE(label_smoothing=0.1) + Focal(gamma=0.5) + LSoftmax(m=2.5) + NormFace(s=8) + CosFace(s=8, m=0.2) +"
     "ArcFace(s=8, m=[0.1, 0.2, 0.3, 0.4, 0.5]) + SphereFace(s=8, m=4) + CombinedMargin(s=8, m1=1.2, m2=0.1) +"
-    "GMSoftmax(s=8, alpha2=0.5) + LMSoftmax(s=8) + LDAM(s=8) + R_sm(form='mean') + R_w + MHE"
+    "GMSoftmax(s=8, alpha2=0.5) + LMSoftmax(s=8) + LDAM(s=8) + LAS + R_sm(form='mean') + R_w + MHE"
 )
 LABELS = torch.arange(9) % 5
 COMPILER = any(map(shutil.which, ("g++", "clang++")))  # inductor writes C++
