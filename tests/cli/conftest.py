@@ -2,18 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from tammes.cli import main
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def picture(kind: int, rng: np.random.Generator) -> Image.Image:

@@ -4,17 +4,8 @@ import runpy
 from pathlib import Path
 
 import pytest
-import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def main_of(name: str):

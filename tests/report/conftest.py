@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tammes.report import Subject, inspect
 
@@ -166,14 +165,6 @@ def browser(tmp_path_factory):
     browser = Browser(program, tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

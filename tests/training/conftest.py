@@ -6,19 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from tammes.models import MODELS, Backbone
 from tammes.training import Config
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
