@@ -1,6 +1,7 @@
 """A data set that trains in milliseconds, and a network without batch statistics."""
 
 import multiprocessing
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,22 @@ from torch import nn
 
 from tammes.models import MODELS, Backbone
 from tammes.training import Config
+
+
+class InterruptAt:
+    """A sink that presses Ctrl-C when the run has come to a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def __call__(self, record) -> None:
+        if record["step"] == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def interrupt_at():
+    return InterruptAt
 
 
 @pytest.fixture(scope="session")

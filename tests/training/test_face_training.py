@@ -10,24 +10,11 @@ from tammes.training.classifier import DataFacts, build_classifier, build_optimi
 from tammes.training.start import _by_name
 
 
-class InterruptAt:
-    """A sink that asks the run to stop at a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def __call__(self, record) -> None:
-        import signal
-
-        if record["step"] == self.step:
-            signal.raise_signal(signal.SIGINT)
-
-
-def test_a_sampled_run_resumes_to_the_same_end(settings, tmp_path):
+def test_a_sampled_run_resumes_to_the_same_end(settings, interrupt_at, tmp_path):
     config = settings(sample_rate=0.5, objective="CosFace(s=8, m=0.1) + 10*R_w", lr=0.05)
     train(config, tmp_path / "whole")
     with pytest.raises(RunInterruptedError):
-        train(config, tmp_path / "parts", sinks=[InterruptAt(8)])
+        train(config, tmp_path / "parts", sinks=[interrupt_at(8)])
     train(config, tmp_path / "parts", resume=True)
     whole, parts = RunFolder(tmp_path / "whole").weights(), RunFolder(tmp_path / "parts").weights()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)

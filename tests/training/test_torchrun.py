@@ -69,24 +69,13 @@ def rank(place: int, size: int, port: int, words: list[str]) -> None:
     os._exit(main(words))
 
 
-class InterruptAt:
-    """A sink that presses Ctrl-C when the run has come to a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def __call__(self, record) -> None:
-        if record["step"] == self.step:
-            signal.raise_signal(signal.SIGINT)
-
-
-def test_a_run_may_change_the_number_of_processes_when_it_resumes(processes, stripes, tmp_path):
+def test_a_run_may_change_the_number_of_processes_when_it_resumes(processes, stripes, interrupt_at, tmp_path):
     """One process, then three (the last has one class), then one again; momentum and its rows go along."""
     settings = NET | {"epochs": 3, "lr": 0.05}
     config = Config(data=stripes, **settings)
     train(config, tmp_path / "whole")
     with pytest.raises(RunInterruptedError):
-        train(config, tmp_path / "parts", sinks=[InterruptAt(5)])
+        train(config, tmp_path / "parts", sinks=[interrupt_at(5)])
     port = free_port()
     words = words_of(stripes, tmp_path / "parts", **settings)
     workers = [processes.Process(target=rank_until, args=(r, 3, port, words)) for r in range(3)]
