@@ -46,6 +46,7 @@ PRESETS: dict[str, Settings] = {
         "schedule": "cosine",
         "warmup": 0.1,
         "autocast": "bf16",
+        "evaluate_every": 5,
         "log_every": 50,
     },
 }
@@ -82,6 +83,7 @@ PRESETS |= {
         "epochs": 25,
         "evaluate_every": 5,
         "warmup": 0.1,
+        "autocast": "bf16",
         "log_every": 50,
     },
 }
