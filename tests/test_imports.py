@@ -13,11 +13,12 @@ import tammes
 
 SOURCE = Path(tammes.__file__).parent
 
-BASE = {"types", "checks", "threads"}
+BASE = {"types", "checks", "threads", "memory"}
 BELOW: dict[str, set[str]] = {
     "types": set(),
     "checks": {"types"},
     "threads": set(),
+    "memory": set(),
     "provenance": BASE,
     "geometry": BASE,
     "data": BASE,

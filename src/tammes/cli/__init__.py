@@ -9,6 +9,7 @@ from typing import Any
 
 import tammes
 from tammes.checks import nearest
+from tammes.memory import keep_freed_memory
 
 COMMANDS = {
     "demo": "tammes.cli.demo:Demo",
@@ -54,6 +55,7 @@ EXPECTED = (ValueError, TypeError, OSError, ArithmeticError)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse `argv`, run the command, return its exit code; a mistake is one line, not a traceback."""
+    keep_freed_memory()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tammes.memory import keep_freed_memory
 from tammes.training.sinks import Record
 from tammes.training.watch import RunInterruptedError, listening
 
@@ -48,6 +49,7 @@ def _begin(asked: Any, threads: int, parent: int) -> None:
     if hasattr(os, "setsid"):
         os.setsid()
     torch.set_num_threads(threads)
+    keep_freed_memory()
     _leash.update(asked=asked, parent=parent)
 
 
