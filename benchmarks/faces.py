@@ -106,7 +106,7 @@ def _made(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     embeddings = np.empty((IMAGES, D), np.float32)
     for some in np.array_split(np.arange(IMAGES), 50):
         noise = random.standard_normal((len(some), D), dtype=np.float32)
-        embeddings[some] = people[template[some] // 2] + 3 * noise
+        embeddings[some] = people[template[some] // 2] + 12 * noise
     return template, embeddings
 
 
