@@ -89,7 +89,7 @@ class ReIdentification(Protocol):
             "inverse_penalty": found.inverse_penalty,
         }
         places = indices[asks].numpy(), np.where(lists >= 0, indices[~asks][lists], -1)
-        arrays |= self._examples(found, *places, right.numpy())
+        arrays |= self._examples(found, asked.people.numpy(), *places, right.numpy())
         numbers = found.numbers() | {"queries_without_match": found.unmatched}
         return OpenSetEvaluation.of(classifier.head.weight, "mAP", numbers, arrays)
 
@@ -100,15 +100,17 @@ class ReIdentification(Protocol):
         return retrieval_of_scores(-distances, asked, held)
 
     def _examples(
-        self, found: Retrieval, queries: np.ndarray, lists: np.ndarray, right: np.ndarray
+        self, found: Retrieval, people: np.ndarray, queries: np.ndarray, lists: np.ndarray, right: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Pictures of the queries with the best and the worst lists, and of the first of each list.
 
-        `right` is 1 or 0, and -1 where a list is shorter.
+        No person is twice among the best, or among the worst. `right` is 1 or 0, and -1 where a list is
+        shorter.
         """
         matched = np.flatnonzero(found.first_rank)
         order = matched[np.argsort(-found.average_precision[matched], kind="stable")]
-        chosen = np.unique(np.concatenate([order[:SHOWN_LISTS], order[-SHOWN_LISTS:]]))
+        best, worst = _first_of_each(people, order), _first_of_each(people, order[::-1])
+        chosen = np.unique(np.concatenate([best[:SHOWN_LISTS], worst[:SHOWN_LISTS]]))
         chosen = chosen[np.argsort(-found.average_precision[chosen], kind="stable")]
         places = np.concatenate([queries[chosen, None], lists[chosen]], axis=1)
         shown = pictures(self.dataset.test, places.clip(min=0).reshape(-1))
@@ -117,6 +119,15 @@ class ReIdentification(Protocol):
             "example_picture": shown.reshape(*places.shape, *shown.shape[1:]),
             "example_right": right[chosen],
         }
+
+
+def _first_of_each(people: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Those of `order` whose person has not been before.
+
+    >>> _first_of_each(np.array([7, 7, 8, 9]), np.array([2, 1, 0, 3]))
+    array([2, 1, 3])
+    """
+    return order[np.sort(np.unique(people[order], return_index=True)[1])]
 
 
 PROTOCOLS: dict[type[DataSet], type[Protocol]] = {
