@@ -34,7 +34,7 @@ def test_rows_that_were_run_are_printed_and_the_others_are_blank(results, capsys
     assert ce[2] == "99.11"
     blank = next(line for line in lines if line.startswith("CosFace (s=64)  ")).split()
     assert [word.rstrip("*") for word in blank] == ["CosFace", "(s=64)", "99.25", "89.50", "0.7581"]
-    assert any("the paper's: cnn4, 100 epochs" in line for line in lines)
+    assert any("the paper's: cnn4-hidden, 100 epochs" in line for line in lines)
     assert main(["reproduce", "table1", "--show", "--rows", "rsm", "ce", "--out", str(results / "out")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[3:5]] == ["CE", "R_sm"]  # the table's order

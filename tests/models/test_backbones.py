@@ -5,7 +5,7 @@ from torch import nn
 from tammes.models import MODELS, build, flip_average
 from tammes.models.cnn4 import CNN4
 
-RECTIFIED = {"cnn4", "resnet18", "resnet34", "resnet-small", "timm/test_resnet"}
+RECTIFIED = {"cnn4", "cnn4-hidden", "resnet18", "resnet34", "resnet-small", "timm/test_resnet"}
 EVERY = [*MODELS, "timm/test_resnet", "timm/vit_tiny_patch16_224", "timm/test_efficientnet"]
 
 
@@ -57,7 +57,7 @@ def test_cnn4_is_the_function_the_paper_prints():
     net = CNN4(1, (28, 28))
     weights = 32 * (9 + 1) + 2 * 32 + 64 * (32 * 9 + 1) + 2 * 64
     assert sum(p.numel() for p in net.parameters()) == weights
-    conv1, norm1, _, _, conv2, norm2, _, _ = net.stages
+    conv1, norm1, _, _, conv2, norm2, _, _, _ = net.stages
     printed = nn.Sequential(
         conv1, norm1, nn.ReLU(), nn.MaxPool2d(2), conv2, norm2, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
     )
@@ -71,6 +71,16 @@ def test_cnn4_is_the_function_the_paper_prints():
         gradients.append([z.detach(), *(p.grad.clone() for p in net.parameters())])
     for ours, papers in zip(*gradients, strict=True):
         assert torch.equal(ours, papers)
+
+
+def test_cnn4_with_a_hidden_layer_has_four_with_the_prototypes():
+    torch.manual_seed(1)
+    plain, hidden = CNN4(1, (28, 28)).eval(), CNN4(1, (28, 28), hidden=128).eval()
+    hidden.load_state_dict(plain.state_dict(), strict=False)
+    images = torch.randn(5, 1, 28, 28)
+    linear = next(m for m in hidden.modules() if isinstance(m, nn.Linear))
+    expected = linear(plain(images)).relu() / (1 + 1e-5) ** 0.5  # batch norm as it starts: variance 1
+    torch.testing.assert_close(hidden(images), expected)
 
 
 @pytest.mark.parametrize(("name", "published"), [("resnet18", 11_173_962), ("resnet34", 21_282_122)])

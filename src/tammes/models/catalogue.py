@@ -20,6 +20,7 @@ SMALL: dict[str, Any] = {"widths": (32, 64, 128, 256), "strides": (2, 2, 2, 2, 1
 
 MODELS: dict[str, Callable[[int, Size, int | None], Backbone]] = {
     "cnn4": lambda c, size, d: CNN4(c, size, embedding=d),
+    "cnn4-hidden": lambda c, size, d: CNN4(c, size, hidden=128, embedding=d),
     "resnet18": lambda c, _, d: ResNet(c, (2, 2, 2, 2), embedding=d),
     "resnet34": lambda c, _, d: ResNet(c, (3, 4, 6, 3), embedding=d),
     "resnet-small": lambda c, _, d: ResNet(c, (1, 1, 1, 1), embedding=d, **SMALL),
@@ -34,7 +35,7 @@ MODELS: dict[str, Callable[[int, Size, int | None], Backbone]] = {
     ),
     "mobilefacenet": lambda c, size, d: MobileFaceNet(c, size, embedding=d),
 }
-LEAST_SIDE = {"cnn4": 10, "fastnet": 9, "fastnet-half": 9}
+LEAST_SIDE = {"cnn4": 10, "cnn4-hidden": 10, "fastnet": 9, "fastnet-half": 9}
 
 
 def build(

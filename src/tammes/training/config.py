@@ -39,8 +39,8 @@ class Config:
     objective: str = "NormFace(s=10) + 0.5*R_sm"
     """Losses and regularisers, as in "CosFace(s=64, m=0.35) + 0.5*R_sm + 100*R_w"."""
     model: str = "fastnet-half"
-    """cnn4, resnet18, resnet34, resnet-small, fastnet, fastnet-half, for faces iresnet18 (34, 50, 100, -mini)
-    and mobilefacenet, or timm/NAME, as in timm/resnet50."""
+    """cnn4, cnn4-hidden, resnet18, resnet34, resnet-small, fastnet, fastnet-half, for faces iresnet18 (34,
+    50, 100, -mini) and mobilefacenet, or timm/NAME, as in timm/resnet50."""
     embedding: int | None = None
     """Width of a linear layer before the prototypes; none by default."""
 
