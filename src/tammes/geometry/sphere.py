@@ -26,6 +26,16 @@ def normalize(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
     return x / safe_norm(x)
 
 
+def turned(points: Float[Tensor, "k d"]) -> Float[Tensor, "k d"]:
+    """`points` in a random orientation, drawn from torch's global generator; all angles stay.
+
+    The Q of a Gaussian matrix is uniform over rotations and reflections once the signs of R are positive.
+    """
+    d = points.shape[-1]
+    q, r = torch.linalg.qr(torch.randn(d, d, dtype=torch.float64))
+    return points @ (q * r.diagonal().sign()).to(points)
+
+
 def angle(u: Float[Tensor, "*rows d"], v: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
     r"""Angle in radians between rows of `u` and `v`, exact near 0 and near pi.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tammes import checks
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import class_margin
-from tammes.geometry.sphere import normalize
+from tammes.geometry.sphere import normalize, turned
 from tammes.heads.sampled import ClassSampler
 from tammes.heads.streamed import BUFFER_BYTES, LEAN_BUFFER_BYTES, auto_block, streamed, top_classes
 from tammes.heads.workspace import Workspace
@@ -28,9 +28,19 @@ from tammes.losses.evaluate import (
 from tammes.losses.labels import IGNORE_INDEX, MixedLabels
 from tammes.losses.objective import Objective, logit_space
 from tammes.losses.statistics import Plan, Statistics, Targets, dense, similarities
-from tammes.types import Embeddings, Scalar, Similarities
+from tammes.types import Embeddings, Prototypes, Scalar, Similarities
 
 Init = Literal["random", "packed"]
+
+
+def packed(k: int, d: int) -> Prototypes:
+    """k prototypes as far apart as they can be, in a random orientation.
+
+    As `pack` has them, one can lie opposite to all axes, where no feature of a ReLU ever comes.
+    """
+    from tammes.geometry.packing import pack
+
+    return turned(pack(k, d).points)
 
 
 class PrototypeHead(nn.Module):
@@ -97,10 +107,12 @@ class PrototypeHead(nn.Module):
         first, last = self.class_range
         weight = torch.empty(last - first, in_features, device=device, dtype=dtype)
         self.weight = nn.Parameter(weight, requires_grad=trainable)
-        self.sampler = None if sample_rate is None else ClassSampler(sample_rate, self.weight)
+        self.sampler: ClassSampler | None = None
         self._register_class_counts(class_counts)
         self._register_class_weight(class_weight)
         self.reset_parameters(init)
+        if sample_rate is not None:  # after the prototypes, which start alike with and without sampling
+            self.sampler = ClassSampler(sample_rate, self.weight)
         self.objective = objective
         self._advise()
 
@@ -126,9 +138,7 @@ class PrototypeHead(nn.Module):
         """Prototypes anew: random unit vectors, or packed as far apart as they can be."""
         with torch.no_grad():
             if init == "packed":
-                from tammes.geometry.packing import pack
-
-                self.weight.copy_(pack(self.num_classes, self.in_features).points)
+                self.weight.copy_(packed(self.num_classes, self.in_features))
             else:
                 for rows in self.weight.split(8192):  # ten million have no room for a second copy
                     rows.copy_(normalize(torch.randn(rows.shape, device=rows.device)))

@@ -27,7 +27,7 @@ from tammes.heads.collectives import (
     sum_over_ranks,
 )
 from tammes.heads.global_batch import GlobalLabels, gather_embeddings, gather_labels, sizes_of
-from tammes.heads.prototype import Init, PrototypeHead
+from tammes.heads.prototype import Init, PrototypeHead, packed
 from tammes.heads.reduction import Slice, reduce_statistics
 from tammes.heads.ring import ring_class_margin, ring_energy
 from tammes.heads.sampled import ClassSampler, SampledStatistics, Sums
@@ -118,9 +118,7 @@ class ShardedPrototypeHead(PrototypeHead):
         """Prototypes anew: random unit vectors, or packed as far apart as they can be."""
         first, last = self.class_range
         if init == "packed":
-            from tammes.geometry.packing import pack
-
-            self.weight.copy_(pack(self.num_classes, self.in_features).points[first:last])
+            self.weight.copy_(packed(self.num_classes, self.in_features)[first:last])
         else:
             seed = int(torch.randint(2**62, ()))
             for start in range(first // SEED_ROWS * SEED_ROWS, last, SEED_ROWS):
