@@ -37,7 +37,7 @@ class Figures:
             records = self._records(dataset)
             if "ce" in records:
                 cross_entropy[name] = records["ce"][1]
-            for figure in figures():
+            for figure in figures(dataset, self.preset):
                 shown = dict(records[row] for row in figure.rows if row in records)
                 path = out / f"{dataset}-{self.preset}-{figure.name}.png"
                 if shown:

@@ -34,11 +34,11 @@ FIGURES = (
 )
 
 
-def figures() -> list[Figure]:
+def figures(dataset: str, preset: str) -> list[Figure]:
     """The paper's, and the curves of every run, a figure for each block of the table."""
     blocks: dict[str, list[str]] = {}
-    for variant in (*table1.variants(), table1.WIDE):
-        blocks.setdefault(variant.block, []).append(variant.name)
+    for row in table1.rows(dataset, preset):
+        blocks.setdefault(row.block, []).append(row.key.removeprefix(table1.prefix(dataset, preset)))
     curves = [
         Figure(f"curves-{names[0].partition('-')[0]}", block, "measures", tuple(names))
         for block, names in blocks.items()
