@@ -9,8 +9,8 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 def keep_freed_memory() -> None:
     """Have the C library keep what this process frees, for its next tensors.
 
-    Otherwise glibc gives each large tensor back to the system, and the next one is cleared page by page:
-    a sixth of a training step on CPUs. Systems without glibc are left as they are.
+    Otherwise glibc gives each large tensor back to the system, and the next one is cleared page by page,
+    which small networks on CPUs feel. Systems without glibc are left as they are.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
