@@ -153,11 +153,12 @@ def test_two_processes_learn_and_verify_faces_as_one_does(processes, faces, tmp_
     assert {"pairs_accuracy", "pairs_auc", "pairs_eer"} <= result["metrics"].keys()
 
 
-def test_two_processes_sample_classes_and_resume(processes, stripes, tmp_path):
-    """What two processes drew goes into the checkpoint: one process goes on from it."""
-    settings = NET | {"epochs": 2, "sample_rate": 0.5, "objective": "CosFace(s=8, m=0.1) + 10*R_w"}
+def test_two_processes_sample_classes(processes, stripes, tmp_path):
+    """What they drew goes into the checkpoint, for any number of processes to go on from."""
+    settings = NET | {"epochs": 8, "sample_rate": 0.5, "objective": "CosFace(s=8, m=0.1) + 10*R_w"}
+    settings |= {"optimizer": "adamw"}
     run_on_two(processes, words_of(stripes, tmp_path / "run", **settings))
     folder = RunFolder(tmp_path / "run")
-    assert folder.weights()["head.sampler._extra_state"][1] == 2 * (97 // 9)
+    assert folder.weights()["head.sampler._extra_state"][1] == 8 * (97 // 9)
     assert folder.result is not None
-    assert folder.result["metrics"]["accuracy"] > 0.3
+    assert folder.result["metrics"]["accuracy"] > 0.4  # of five classes
