@@ -26,13 +26,13 @@ def normalize(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:
     return x / safe_norm(x)
 
 
-def turned(points: Float[Tensor, "k d"]) -> Float[Tensor, "k d"]:
-    """`points` in a random orientation, drawn from torch's global generator; all angles stay.
+def turned(points: Float[Tensor, "k d"], generator: torch.Generator) -> Float[Tensor, "k d"]:
+    """`points` in a random orientation; all angles stay.
 
     The Q of a Gaussian matrix is uniform over rotations and reflections once the signs of R are positive.
     """
     d = points.shape[-1]
-    q, r = torch.linalg.qr(torch.randn(d, d, dtype=torch.float64))
+    q, r = torch.linalg.qr(torch.randn(d, d, dtype=torch.float64, generator=generator))
     return points @ (q * r.diagonal().sign()).to(points)
 
 

@@ -34,13 +34,14 @@ Init = Literal["random", "packed"]
 
 
 def packed(k: int, d: int) -> Prototypes:
-    """k prototypes as far apart as they can be, in a random orientation.
+    """k prototypes as far apart as they can be, in an orientation that no axis is special in.
 
-    As `pack` has them, one can lie opposite to all axes, where no feature of a ReLU ever comes.
+    As `pack` has them, one can lie opposite to all axes, where no feature of a ReLU ever comes. The
+    orientation is the same whatever the seed, so that the ranks of a sharded head agree on it.
     """
     from tammes.geometry.packing import pack
 
-    return turned(pack(k, d).points)
+    return turned(pack(k, d).points, torch.Generator().manual_seed(0))
 
 
 class PrototypeHead(nn.Module):
