@@ -54,6 +54,24 @@ def test_resume_needs_no_other_flags_and_refuses_contrary_ones(run, photos, caps
     assert "lr=0.002, not 0.7" in capsys.readouterr().err
     assert main(["train", str(photos), "--out", str(run)]) == 1
     assert "holds a run already" in capsys.readouterr().err
+    assert main(["train", str(photos), "--resume"]) == 1
+    assert "Name it with --out" in capsys.readouterr().err
+
+
+def test_a_run_never_lies_among_the_images(photos, tmp_path, capsys, monkeypatch):
+    shutil.copytree(photos, tmp_path / "photos")
+    monkeypatch.chdir(tmp_path / "photos")
+    assert main(["train", "."]) == 1
+    assert "would lie among the images, in runs/photos-1" in capsys.readouterr().err
+    assert sorted(p.name for p in (tmp_path / "photos").iterdir()) == ["blue", "green", "red"]
+
+
+def test_a_start_that_fails_leaves_no_run_behind(photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    words = ["train", str(photos), "--model", "cnn4", "--epochs", "1", "--out", str(tmp_path / "run")]
+    assert main([*words, "--tensorboard"]) == 1
+    assert "TensorBoard is not installed" in capsys.readouterr().err
+    assert main(words) == 0
 
 
 def test_a_config_from_a_newer_version_is_refused(run, tmp_path, capsys):
@@ -115,6 +133,19 @@ def test_evaluate_takes_other_data_by_the_names_of_its_classes(run, tmp_path, ca
     assert "not trained on: 'crimson'" in capsys.readouterr().err
 
 
+def test_evaluate_finds_named_data_where_the_run_did_or_where_it_is_told(few_digits, tmp_path, capsys):
+    root, out = few_digits(40), str(tmp_path / "run")
+    words = ["train", "mnist", "--data-root", str(root), "--model", "cnn4", "--epochs", "1", "--out", out]
+    assert main(words) == 0
+    capsys.readouterr()
+    found = [said(capsys, "evaluate", out, "--json"), said(capsys, "evaluate", out, "mnist", "--json")]
+    moved = shutil.copytree(root, tmp_path / "moved")
+    found += [said(capsys, "evaluate", out, *data, "--data-root", str(moved), "--json") for data in ([], ["mnist"])]
+    assert found == found[:1] * 4
+    assert main(["evaluate", out, "mnist", "--data-root", str(tmp_path)]) == 1
+    assert f"below {tmp_path}" in capsys.readouterr().err
+
+
 def test_evaluate_weights_best_are_the_best(run, capsys):
     stored = RunFolder(run).result
     assert stored is not None
@@ -153,6 +184,33 @@ def test_predict_refuses_more_classes_than_there_are_and_no_images(run, tmp_path
     assert "at most the 3 classes" in capsys.readouterr().err
     assert main(["predict", str(run), str(tmp_path)]) == 1
     assert "There is no image in" in capsys.readouterr().err
+
+
+@pytest.fixture(params=["", "--test-flip"])
+def answering(request, run, photos, tmp_path_factory):
+    """A run that looks at images, or at images and their mirror images."""
+    if not request.param:
+        return run
+    out = tmp_path_factory.mktemp("flipped") / "run"
+    assert main(["train", str(photos), "--model", "cnn4", "--epochs", "2", "--test-flip", "--out", str(out)]) == 0
+    return out
+
+
+def test_exported_to_onnx_a_run_predicts_the_same(answering, photos, tmp_path, capsys):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    files = [str(photos / kind / f"{i}.png") for kind in ("red", "green") for i in range(3)]
+    capsys.readouterr()
+    assert main(["predict", str(answering), *files, "--top", "3", "--json"]) == 0
+    rows = [json.loads(line)["classes"] for line in capsys.readouterr().out.splitlines()]
+    target = tmp_path / "model.onnx"
+    assert main(["export", str(answering), "--format", "onnx", "--to", str(target)]) == 0
+    session = onnxruntime.InferenceSession(target)
+    classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files]).transpose(0, 3, 1, 2)
+    (logits,) = session.run(["logits"], {"images": np.float32(pixels / 255)})
+    for found, expected in zip(torch.from_numpy(logits).softmax(1).tolist(), rows, strict=True):
+        given = {row["class"]: row["probability"] for row in expected}
+        assert dict(zip(classes, found, strict=True)) == pytest.approx(given, abs=1e-4)
 
 
 def test_export_to_onnx_computes_what_the_run_does(run, photos, tmp_path, capsys):

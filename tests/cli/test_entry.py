@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import tammes
 from tammes.cli import COMMANDS, main
@@ -82,6 +83,7 @@ def test_a_mistake_in_the_flags_ends_with_code_2(capsys):
         (["train", "digits", "--objective", "__import__('os')"], "takes its parameters by name"),
         (["train", "digits", "--epochs", "0"], "epochs must be at least 1, got 0"),
         (["train", "digits", "--device", "cuda:99"], "no device 'cuda:99'"),
+        (["train", "digits", "--seed", "99999999999999999999"], "seed must be below 2**63"),
         (["train", "--config", "nowhere.json"], "nowhere.json"),
         (["evaluate", "nowhere"], "nowhere holds no run"),
         (["predict", "nowhere", "image.png"], "nowhere holds no run"),
@@ -118,6 +120,18 @@ def test_an_unexpected_error_is_one_line_that_says_it_is_a_bug(monkeypatch, caps
     monkeypatch.setattr(compare.Compare, "run", broken)
     assert main(["compare", "x"]) == 1
     assert capsys.readouterr().err == "tammes: KeyError: 'lost' (This is a bug; --debug shows where.)\n"
+
+
+def test_too_little_memory_is_said_to_be_that(monkeypatch, capsys):
+    from tammes.cli import compare
+
+    def large(self):
+        torch.empty(10**15)
+
+    monkeypatch.setattr(compare.Compare, "run", large)
+    assert main(["compare", "x"]) == 1
+    message = "There is not enough memory. Try a smaller --batch-size or --image-size."
+    assert capsys.readouterr().err == f"tammes: {message}\n"
 
 
 def test_without_the_lab_extra_the_install_line_is_printed():

@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -149,6 +151,54 @@ def test_seeds_are_rows_of_one_label(row):
     assert [r.key for r in rows] == ["a", "a-seed1", "a-seed2"]
     assert [r.config.seed for r in rows] == [0, 1, 2]
     assert {r.label for r in rows} == {"row a"}
+
+
+SECOND = {"objective": "CE", "learns": "prototypes", "fresh_prototypes": True}
+
+
+@pytest.fixture
+def staged(tmp_path, row):
+    """A second stage and the first one, in the wrong order; and where they go."""
+    rows = [row("b", start=str(tmp_path / "runs" / "a"), **SECOND), row("a", objective="CE")]
+    return rows, tmp_path / "out", tmp_path / "runs"
+
+
+def test_later_stages_start_from_the_first_one_of_their_seed(staged):
+    rows, _, runs = staged
+    starts = {r.key: r.config.start for r in seeded(rows, 2)}
+    assert starts == {"b": f"{runs}/a", "b-seed1": f"{runs}/a-seed1", "a": None, "a-seed1": None}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_first_stages_are_trained_before_those_that_start_from_them(staged, jobs):
+    rows, out, runs = staged
+    run_rows(rows, out, runs=runs, jobs=jobs)
+    assert read_rows(rows, out).keys() == {"a", "b"}
+
+
+def test_a_first_stage_whose_run_is_gone_is_trained_again_where_it_is_needed(staged, monkeypatch):
+    rows, out, runs = staged
+    run_rows(rows[1:], out, runs=runs)
+    shutil.rmtree(runs)
+    run_rows(rows[1:], out, runs=runs)
+    assert not runs.exists()
+    run_rows(rows, out, runs=runs)
+    assert read_rows(rows, out).keys() == {"a", "b"}
+
+
+def test_what_starts_from_a_diverged_run_has_diverged_too(tmp_path, row):
+    out, runs = tmp_path / "out", tmp_path / "runs"
+    wild = row("wild", objective="CE", lr=1e30, epochs=3)
+    run_rows([wild, row("next", start=str(runs / "wild"), **SECOND)], out, runs=runs)
+    first, second = (json.loads((out / f"{key}.json").read_text()) for key in ("wild", "next"))
+    assert second["diverged"] == first["diverged"]
+
+
+def test_rows_on_skewed_classes_are_not_told_so(tmp_path, row):
+    skewed = row("skewed", objective="CE", imbalance="long_tailed:4", epochs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_rows([skewed], tmp_path / "out", runs=tmp_path / "runs")
     with pytest.raises(ValueError, match="seeds must be at least 1"):
         seeded([row("a")], 0)
 

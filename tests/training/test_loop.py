@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import time
 
@@ -5,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tammes.data import InMemory, load
+from tammes.data import Batches, InMemory, load
 from tammes.losses import MixedLabels, parse
 from tammes.models.fastnet import FastNet
-from tammes.training import NonFiniteLossError, RunFolder, train
+from tammes.training import NonFiniteLossError, RunFolder, classifier, train
 from tammes.training.classifier import DataFacts, build_classifier
 from tammes.training.distributed import ALONE
 from tammes.training.engine import Engine
@@ -206,16 +207,43 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(settings, tm
     """Whether losses are read at each step or at every fiftieth, the same step is named."""
     found = []
     for name, log_every in (("often", 1), ("seldom", 50)):
-        config = settings(objective="CE", lr=1e4, schedule="constant", epochs=9, log_every=log_every)
+        options = {"log_every": log_every, "checkpoint_seconds": 1e-9 if log_every == 1 else 300.0}
+        config = settings(objective="CE", lr=1e4, schedule="constant", epochs=9, **options)
         words = r"became (nan|inf) at step \d+, with a learning rate of 1"
         with pytest.raises(NonFiniteLossError, match=words) as e:
             train(config, tmp_path / name)
         found.append(str(e.value).partition(", with")[0])
         checkpoint = RunFolder(tmp_path / name).checkpoint()
         assert str(checkpoint or "none") in str(e.value)
-        if checkpoint is not None:
-            assert all(t.isfinite().all() for t in weights_of(tmp_path / name).values())
+        assert (checkpoint is None) == (name == "seldom")
+    assert all(t.isfinite().all() for t in weights_of(tmp_path / "often").values())
     assert found[0] == found[1]
+
+
+def test_weights_that_the_last_step_spoils_are_no_result(settings, tmp_path):
+    config = settings(objective="1000*CE", lr=3e38, schedule="constant", epochs=1, batch_size=10_000)
+    with pytest.raises(NonFiniteLossError, match=r"no longer finite after step 1, .* checkpoint is none"):
+        train(config, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").result is None
+
+
+def test_the_first_look_at_the_data_is_at_all_classes(settings, monkeypatch):
+    """Files come class by class."""
+    data = load(settings().data)
+    order = data.train.labels.argsort(stable=True)
+    data = dataclasses.replace(data, train=data.train.select(order))
+    seen = []
+    monkeypatch.setattr(classifier, "CALIBRATION_SAMPLES", 20)
+    backbone = build_classifier(settings(), DataFacts.of(data)).backbone
+    monkeypatch.setattr(type(backbone), "calibrate", lambda _, images: seen.append(images))
+    classifier.calibrate(backbone, data, settings(), torch.device("cpu"))
+    known = {image.numpy().tobytes(): label for image, label in zip(*_normalised(data), strict=True)}
+    assert len({known[image.numpy().tobytes()] for image in seen[0]}) > 2
+
+
+def _normalised(data):
+    every = next(iter(Batches(data, batch_size=len(data.train), training=False).epoch(0)))
+    return every.images, every.labels.tolist()
 
 
 def test_whitening_is_set_from_the_data_before_the_first_step(settings, tmp_path):
@@ -229,6 +257,22 @@ def test_whitening_is_set_from_the_data_before_the_first_step(settings, tmp_path
         response = classifier.backbone.whitening(images).transpose(0, 1).flatten(1)[:4]
     covariance = (response - response.mean(1, keepdim=True)) @ response.T / response.shape[1]
     torch.testing.assert_close(covariance, torch.eye(4), atol=0.1, rtol=0)
+
+
+def test_a_batch_without_images_changes_nothing(settings):
+    """On disk, every file of a batch may turn out to be unreadable."""
+    engine, batch = engine_of(settings()), first_batch(settings())
+    before = {name: value.clone() for name, value in engine.classifier.state_dict().items()}
+    assert engine.step(type(batch)(*(part[:0] for part in batch)), 0) == 0
+    assert same(before, engine.classifier.state_dict())
+
+
+def test_parts_may_outnumber_the_images_of_a_batch(settings):
+    batch = type(first_batch(settings()))(*(part[:3] for part in first_batch(settings())))
+    whole, parts = (engine_of(settings(model="cnn4", accumulate=n)) for n in (3, 5))
+    losses = [engine.step(batch, 0) for engine in (whole, parts)]
+    torch.testing.assert_close(*losses)
+    assert same(whole.classifier.state_dict(), parts.classifier.state_dict())
 
 
 def test_tensorboard_gets_the_numbers_of_the_log(settings, tmp_path):

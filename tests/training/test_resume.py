@@ -1,5 +1,6 @@
 """A run that is interrupted or killed ends as if nothing had happened."""
 
+import dataclasses
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import time
 import pytest
 import torch
 
+from tammes.data import load
 from tammes.training import RunFolder, RunInterruptedError, train
 from tammes.training.sinks import read_log
 
@@ -100,30 +102,71 @@ def command(words: list[str]) -> None:
 
 
 def test_killed_at_ten_random_moments_a_run_ends_as_if_never_killed(processes, stripes, tmp_path):
+    """Some moments lie before the first step, most among the steps, evaluations and checkpoints."""
+
     def start(out):
-        words = ["train", stripes, "--model", "cnn4", "--epochs", "30", "--batch-size", "16"]
-        words += ["--log-every", "2", "--checkpoint-seconds", "0.1", "--out", str(out), "--resume"]
+        words = ["train", stripes, "--model", "cnn4", "--epochs", "120", "--batch-size", "16"]
+        words += ["--log-every", "2", "--checkpoint-seconds", "1e-9", "--out", str(out), "--resume"]
         process = processes.Process(target=command, args=(words,))
         process.start()
         return process
 
-    begin = time.monotonic()
-    whole = start(tmp_path / "whole")
-    whole.join()
-    took = time.monotonic() - begin
-    assert whole.exitcode == 0
-    moments = random.Random(7)
-    kills = 0
-    while kills < 10:
-        process = start(tmp_path / "killed")
-        process.join(moments.uniform(0.02, 0.16) * took)
-        if process.exitcode is not None:
-            break
+    def written(out):
+        return (out / "log.jsonl").stat().st_size if (out / "log.jsonl").exists() else 0
+
+    def kill_soon(moment):
+        """Kill a run that long after it goes on; whether it got so far, and had a checkpoint by then."""
+        process, before = start(out), written(out)
+        while moment > 0 and process.is_alive() and written(out) == before:
+            time.sleep(0.001)
+        process.join(abs(moment))
         process.kill()
         process.join()
-        kills += process.exitcode == -signal.SIGKILL
-    assert kills >= 8  # on a fast day it may come to its end before the tenth
-    last = start(tmp_path / "killed")
+        return process.exitcode == -signal.SIGKILL, RunFolder(out).checkpoint() is not None
+
+    whole, out, moments = start(tmp_path / "whole"), tmp_path / "killed", random.Random(7)
+    whole.join()
+    assert whole.exitcode == 0
+    kills = [kill_soon(moments.uniform(-0.05, 0.25)) for _ in range(10)]
+    assert [killed for killed, _ in kills].count(True) == 10
+    assert [saved for _, saved in kills].count(True) >= 7
+    last = start(out)
     last.join()
     assert last.exitcode == 0
-    assert_same_traces(traces(tmp_path / "killed"), traces(tmp_path / "whole"))
+    assert_same_traces(traces(out), traces(tmp_path / "whole"))
+
+
+def test_an_evaluation_that_a_checkpoint_forestalls_is_logged_once(settings, tmp_path):
+    """A checkpoint at the last step of an epoch, then death after the evaluation."""
+    config = settings(checkpoint_seconds=1e-9, epochs=2)
+
+    class Die:
+        def __call__(self, record):
+            if record["kind"] == "epoch":
+                raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "run", resume=True, sinks=[Die()])
+    train(config, tmp_path / "run", resume=True)
+    epochs = [r["epoch"] for r in read_log(tmp_path / "run" / "log.jsonl") if r["kind"] == "epoch"]
+    assert epochs == [0, 1]
+
+
+def test_other_data_than_the_run_was_begun_with_are_refused(settings, tmp_path):
+    with pytest.raises(RunInterruptedError):
+        train(settings(log_every=1), tmp_path / "run", resume=True, sinks=[InterruptAt(3)])
+    data = load(settings().data)
+    renamed = dataclasses.replace(data, classes=("zebra", *data.classes[1:]))
+    with pytest.raises(ValueError, match="begun with other data: classes .*, now 'zebra'"):
+        train(settings(log_every=1), tmp_path / "run", resume=True, dataset=renamed)
+    fewer = dataclasses.replace(data, train=data.train.select(torch.arange(1, len(data.train))))
+    with pytest.raises(ValueError, match="begun with other data: class counts"):
+        train(settings(log_every=1), tmp_path / "run", resume=True, dataset=fewer)
+
+
+def test_a_checkpoint_without_a_config_is_no_run_to_go_on_with(settings, tmp_path):
+    train(settings(), tmp_path / "run")
+    (tmp_path / "run" / "config.json").unlink()
+    with pytest.raises(FileExistsError, match=r"checkpoint-\S+ belongs to no run here"):
+        train(settings(seed=9), tmp_path / "run")

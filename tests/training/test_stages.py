@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from tammes.losses import parse
 from tammes.training import Config, RunFolder, RunInterruptedError, train
+from tammes.training.engine import Engine
 from tammes.training.stages import CRT, LWS, MISLAS, TAU, Stage, after, train_stages
 
 SHORT = {"imbalance": "long_tailed:4", "objective": "CE", "model": "cnn4", "epochs": 2}
@@ -78,17 +78,47 @@ def test_tau_normalisation_divides_by_the_length_to_the_power_tau(first, tmp_pat
     assert torch.equal(RunFolder(tmp_path / "tau").weights("best")["head.weight"], now)
 
 
-def test_retraining_draws_classes_equally_often(first, tmp_path):
-    config = after(first, CRT, tmp_path / "first")
-    assert (config.sampling, config.learns, config.fresh_prototypes) == ("balanced", "prototypes", True)
-    assert config.mixup == 0.0
+def test_retraining_draws_classes_equally_often(first, tmp_path, monkeypatch):
+    seen, step = [], Engine.step
+
+    def note(self, batch, number):
+        seen.append(batch.labels.bincount(minlength=5))
+        return step(self, batch, number)
+
+    monkeypatch.setattr(Engine, "step", note)
+    counts = torch.tensor(RunFolder(tmp_path / "first").facts.class_counts)
+    stage(first, CRT, tmp_path)
+    drawn = torch.stack(seen).sum(0)
+    assert counts.max() > 3 * counts.min()
+    assert drawn.max() - drawn.min() <= 2 * len(counts)
 
 
-def test_r_w_in_the_second_stage_too(first, tmp_path):
+def test_r_w_in_the_second_stage_pulls_the_centroid_to_zero(first, tmp_path):
     """Stages are settings: the objective is one of them."""
-    config = after(first, MISLAS, tmp_path / "first", objective="LAS + 5*R_w(normalize=False)", epochs=2)
-    train(config, tmp_path / "both")
-    assert parse(config.objective) == parse("LAS + 5*R_w(normalize=False)")
+
+    def centroid(name, objective):
+        config = after(first, MISLAS, tmp_path / "first", objective=objective, epochs=20, lr=0.05)
+        train(config, tmp_path / name)
+        return RunFolder(tmp_path / name).weights()["head.weight"].mean(0).norm()
+
+    plain, pulled = centroid("plain", "LAS"), centroid("both", "LAS + 100*R_w(normalize=False)")
+    assert pulled < plain / 3
+
+
+def test_what_the_first_stage_did_about_its_classes_ends_with_it(settings):
+    first = settings(
+        **SHORT, mixup=0.5, class_weights="effective", reweight_from=0.5, logit_adjustment=1.0
+    )
+    later = after(first, CRT, "first")
+    assert (later.mixup, later.class_weights, later.reweight_from, later.logit_adjustment) == (0, "none", 0, 0)
+    grown = dataclasses.replace(first, objective="CosFace(s=5, m=0.1)", margin_warmup=1.0)
+    assert after(grown, MISLAS, "first").margin_warmup == 0
+
+
+def test_a_stage_that_makes_no_sense_is_refused_before_the_first_is_trained(settings, tmp_path):
+    with pytest.raises(ValueError, match="do not matter to NormFace"):
+        train_stages(settings(**SHORT | {"objective": "NormFace(s=5)"}), [TAU], tmp_path / "all")
+    assert not (tmp_path / "all").exists()
 
 
 STAGES = (CRT, Stage("again", {**MISLAS.settings, "epochs": 3}))
@@ -131,6 +161,16 @@ def test_another_backbone_is_refused_with_both_names(first, tmp_path):
     config = dataclasses.replace(after(first, CRT, tmp_path / "first"), embedding=9)
     with pytest.raises(ValueError, match="has the backbone cnn4, this run cnn4 with embedding=9"):
         train(config, tmp_path / "embedded")
+    config = dataclasses.replace(after(first, CRT, tmp_path / "first"), neck=True)
+    with pytest.raises(ValueError, match="has the backbone cnn4, this run cnn4 with neck=True"):
+        train(config, tmp_path / "neck")
+
+
+def test_embeddings_of_another_size_are_refused(first, tmp_path):
+    config = dataclasses.replace(after(first, MISLAS, tmp_path / "first"), image_size=20)
+    with pytest.raises(ValueError, match=r"has head\.weight of shape .* Use images of the size"):
+        train(config, tmp_path / "larger")
+    assert not (tmp_path / "larger").exists()
 
 
 def test_an_unfinished_or_missing_start_is_refused(first, tmp_path):
@@ -147,6 +187,8 @@ def test_an_unfinished_or_missing_start_is_refused(first, tmp_path):
         ({"learns": "prototypes"}, "learns='prototypes' needs a start"),
         ({"tau": 0.5}, "tau=0.5 needs a start"),
         ({"start": "x", "shift_batch_norm": True}, "is for frozen networks"),
+        ({"start": "x", "shift_batch_norm": True, "learns": "nothing"}, "a run that sees images"),
+        ({"start": "x", "fresh_prototypes": True, "tau": 0.5, "objective": "CE"}, "no lengths to divide by"),
         ({"start": "x", "learns": "lengths", "objective": "CE"}, "needs optimizer='sgd', got 'adamw'"),
         ({"start": "x", "tau": 0.5, "objective": "NormFace(s=5)"}, "do not matter to NormFace"),
         ({"start": "x", "learns": "prototypes", "trainable_prototypes": False}, "or nothing learns"),

@@ -127,6 +127,8 @@ def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, EXPECTED) or hasattr(error, "exit_code"):
         return text
+    if "out of memory" in text or "can't allocate memory" in text:
+        return "There is not enough memory. Try a smaller --batch-size or --image-size."
     return f"{type(error).__name__}: {text} (This is a bug; --debug shows where.)"
 
 

@@ -25,6 +25,8 @@ class Evaluate:
     """Folder of the run."""
     data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]")] = None
     """Other data with the same classes (or some of them), or with other people; its test images are used."""
+    data_root: str | None = None
+    """Where named data sets lie; by default where they lay in training."""
     weights: Literal["last", "best"] = "last"
     """The last weights, or those with the best accuracy or mAP."""
     split: Literal["test", "train"] = "test"
@@ -45,8 +47,14 @@ class Evaluate:
         from tammes.training.reuse import evaluate_run
 
         folder = RunFolder(Path(self.run_folder))
-        ranking = {"metric": self.metric, "rerank": self.rerank}
-        evaluation = evaluate_run(folder, self.data, which=self.weights, split=self.split, ranking=ranking)
+        evaluation = evaluate_run(
+            folder,
+            self.data,
+            data_root=self.data_root,
+            which=self.weights,
+            split=self.split,
+            ranking={"metric": self.metric, "rerank": self.rerank},
+        )
         classes, numbers = folder.facts.classes, evaluation.numbers()
         if self.json:
             known = isinstance(evaluation, Evaluation)

@@ -184,7 +184,7 @@ def _choice_grid(choices: Any, records: Any, prefix: str) -> "Grid":
 
     def accuracy(loss: str, strength: int) -> str:
         record = records.get(f"{prefix}{name_of(loss)}-{strength}")
-        return "" if record is None else f"{100 * record['metrics']['accuracy']:.2f}"
+        return "" if record is None or "metrics" not in record else f"{100 * record['metrics']['accuracy']:.2f}"
 
     lines = [
         [

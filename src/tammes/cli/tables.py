@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tammes.metrics.classification import Evaluation
 from tammes.metrics.verification import Interval, Verification
@@ -95,11 +96,11 @@ def print_evaluation(evaluation: Evaluation, classes: Sequence[str], worst: int)
         table.add_column(column, justify="left" if "class" in column else "right")
     for row in rows[:worst]:
         table.add_row(
-            row["class"],
+            Text(row["class"]),
             f"{100 * row['accuracy']:.2f}",
             f"{row['sample_margin']:.4f}",
             f"{row['gamma']:.4f}",
-            row["nearest_class"],
+            Text(row["nearest_class"]),
             f"{row['nearest_angle_deg']:.2f}",
         )
     _console().print(table)

@@ -71,7 +71,8 @@ class Train(Config):
         from tammes.training.loop import train
         from tammes.training.progress import Terminal
 
-        out = Path(self.out) if self.out else next_folder(Path("runs") / Path(self.data).stem)
+        out = Path(self.out) if self.out else next_folder(Path("runs") / Path(self.data).resolve().stem)
+        _check_outside(out, Path(self.data))
         config = Config(**_settings(self))
         if os.environ.get("RANK", "0") != "0":
             train(config, out, resume=self.resume)
@@ -84,6 +85,12 @@ class Train(Config):
             print_result(result)
             print(f"The run is in {out}.")
         return 0
+
+
+def _check_outside(out: Path, data: Path) -> None:
+    """A folder of images has a folder for each class; a run among them would be taken for one."""
+    if data.is_dir() and out.resolve().is_relative_to(data.resolve()):
+        raise ValueError(f"The run would lie among the images, in {out}. Choose a folder outside with --out.")
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -99,6 +106,8 @@ def _peek(words: list[str]) -> argparse.Namespace:
     known, _ = peek.parse_known_args(words)
     if known.config and known.preset:
         raise ValueError("--config and --preset are both settings to start from. Give one of them.")
+    if known.resume and not known.out:
+        raise ValueError("--resume goes on with the run in a folder. Name it with --out.")
     return known
 
 

@@ -48,6 +48,8 @@ def lists(
 
 
 def _test_list(path: Path) -> Path:
+    if "train" not in path.name:
+        raise ValueError(f'A list of training images has "train" in its name, got {path}.')
     names = [path.with_name(path.name.replace("train", word)) for word in TEST_WORDS]
     found = [name for name in names if name.is_file()]
     if not found:
@@ -58,8 +60,11 @@ def _test_list(path: Path) -> Path:
 
 def _read(path: Path, root: Path) -> list[tuple[Path, int]]:
     """Image files and class numbers; none may lie outside of `root` or be missing."""
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    found = [_line(path, number, line) for number, line in enumerate(lines, 1)]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no list of images: {error}.") from error
+    found = [_line(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
         raise ValueError(f"{path} names no image.")
     files = [(root / name, label) for name, label in found]

@@ -27,10 +27,10 @@ def torchvision_set(
     make = getattr(torchvision.datasets, CLASSES[name])
     try:
         train, test = (make(root, train=training, download=download) for training in (True, False))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
+        fetch = "" if download else ", or allow the download (download=True, --download)"
         raise FileNotFoundError(
-            f"{name} is not complete below {root}: {error} "
-            f"Give the root that holds it or {name}.npz, or allow the download (download=True, --download)."
+            f"{name} is not complete below {root}: {error} Give the root that holds it or {name}.npz{fetch}."
         ) from error
     except OSError as error:
         raise OSError(f"{name} could not be fetched to {root}: {error}") from error

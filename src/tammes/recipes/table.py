@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,8 +75,11 @@ def seeded(rows: Sequence[Row], seeds: int) -> list[Row]:
 
 
 def _with_seed(row: Row, seed: int) -> Row:
-    key = f"{row.key}-seed{seed}" if seed else row.key
-    return dataclasses.replace(row, key=key, config=dataclasses.replace(row.config, seed=seed))
+    """A later stage starts from the first one of the same seed."""
+    end = f"-seed{seed}" if seed else ""
+    start = row.config.start and row.config.start + end
+    config = dataclasses.replace(row.config, seed=seed, start=start)
+    return dataclasses.replace(row, key=row.key + end, config=config)
 
 
 def select(rows: Sequence[Row], names: Sequence[str], prefix: str = "") -> list[Row]:
@@ -98,28 +102,48 @@ def select(rows: Sequence[Row], names: Sequence[str], prefix: str = "") -> list[
 def run_rows(rows: Sequence[Row], out: Path, *, runs: Path, jobs: int = 1) -> None:
     """Train what is missing: each row in `runs/<key>`, its record to `out/<key>.json`.
 
-    Killed at any moment and repeated it comes to the same end; finished rows are kept as they are.
+    Killed at any moment and repeated it comes to the same end. Finished rows are kept as they are, except
+    those that a missing one starts from and whose run is gone: a record has no weights.
 
     Args:
-        rows: of distinct keys.
+        rows: of distinct keys, in any order.
         out: folder of the records.
         runs: folder of the runs, with checkpoints.
         jobs: so many rows are trained at the same time, in processes that share the threads.
     """
     checks.at_least("jobs", jobs, 1)
-    there = read_rows(rows, out)
-    missing = [row for row in rows if row.key not in there]
+    missing = _missing(rows, out, runs)
+    first = [row for row in missing if row.config.start is None]
+    later = [row for row in missing if row.config.start is not None]
     try:
-        if jobs == 1:
-            for row in missing:
-                with Terminal(row.label) as terminal:
-                    run_row(row, out, runs, [terminal])
-        elif missing:
-            in_processes(partial(_run_apart, out=out, runs=runs), missing, min(jobs, len(missing)))
+        for stage in (first, later):
+            _run_stage(stage, out, runs, jobs)
     except RunInterruptedError as error:
         raise RunInterruptedError(
             "Stopped; finished rows are kept, begun ones too. Repeat the command to go on."
         ) from error
+
+
+def _missing(rows: Sequence[Row], out: Path, runs: Path) -> list[Row]:
+    """The rows without a record, and those that one of these starts from and that have no run."""
+    there = read_rows(rows, out)
+    starts = {row.config.start for row in rows if row.key not in there}
+
+    def gone(row: Row) -> bool:
+        path = runs / row.key
+        return str(path) in starts and RunFolder(path).result is None and "diverged" not in there[row.key]
+
+    return [row for row in rows if row.key not in there or gone(row)]
+
+
+def _run_stage(rows: Sequence[Row], out: Path, runs: Path, jobs: int) -> None:
+    """Train rows of which none starts from another."""
+    if jobs == 1:
+        for row in rows:
+            with Terminal(row.label) as terminal:
+                run_row(row, out, runs, [terminal])
+    elif rows:
+        in_processes(partial(_run_apart, out=out, runs=runs), rows, min(jobs, len(rows)))
 
 
 def _run_apart(row: Row, *, out: Path, runs: Path) -> None:
@@ -133,17 +157,31 @@ def _run_apart(row: Row, *, out: Path, runs: Path) -> None:
 
 
 def run_row(row: Row, out: Path, runs: Path, sinks: Sequence[Sink] = ()) -> None:
-    """Train one row, or go on with it, and write its record; a loss that diverges is a result too."""
-    folder = RunFolder(runs / row.key)
+    """Train one row, or go on with it, and write its record; a loss that diverges is a result too.
+
+    So is a start that diverged. That classes are skewed is what a row is about, and needs no warning.
+    """
+    folder, reason = RunFolder(runs / row.key), _why_start_diverged(row, out)
+    result = {"config": dataclasses.asdict(row.config), "seed": row.config.seed, "diverged": reason}
     try:
-        result = train(row.config, folder.path, resume=True, sinks=sinks)
+        if reason is None:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Classes are skewed")
+                result = train(row.config, folder.path, resume=True, sinks=sinks)
     except NonFiniteLossError as error:
-        reason = str(error).partition(". ")[0]
-        result = {"config": dataclasses.asdict(row.config), "seed": row.config.seed, "diverged": reason}
+        result["diverged"] = str(error).partition(". ")[0]
     content = result | {"config": _deciding(result["config"])}
     write_json(
         out / f"{row.key}.json", content | {"curves": curves(folder), "histograms": histograms(folder)}
     )
+
+
+def _why_start_diverged(row: Row, out: Path) -> str | None:
+    """What the record of the run that `row` starts from says on that; None where all went well."""
+    if row.config.start is None:
+        return None
+    path = out / f"{Path(row.config.start).name}.json"
+    return json.loads(path.read_text(encoding="utf-8")).get("diverged") if path.is_file() else None
 
 
 def read_rows(rows: Sequence[Row], out: Path) -> dict[str, dict[str, Any]]:

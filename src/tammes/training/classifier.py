@@ -161,11 +161,15 @@ def logit_adjustment(counts: Sequence[int], tau: float) -> Tensor | None:
 
 @torch.no_grad()
 def calibrate(backbone: Backbone, dataset: DataSet, config: Config, device: torch.device) -> None:
-    """Let the network see normalised training images before its first step."""
+    """Let the network see normalised training images before its first step.
+
+    They are drawn at random, as files come class by class, and not augmented.
+    """
     first = Batches(
-        dataset,
+        replace(dataset, augmentation=Augmentation()),
         batch_size=min(CALIBRATION_SAMPLES, len(dataset.train)),
-        training=False,
+        training=True,
+        seed=config.seed,
         device=device,
         workers=config.workers,
     ).epoch(0)

@@ -23,6 +23,10 @@ def check_weighting(config: "Config", objective: Objective) -> None:
             f"A mean by class weights does not add up over accumulate={config.accumulate} parts. "
             "Use accumulate=1, or sampling='balanced'."
         )
+    if config.class_weights != "none" and config.effective_beta == 1:
+        raise ValueError("effective_beta must be below 1, got 1. Try 0.9999.")
+    if config.reweight_from == 1:
+        raise ValueError("reweight_from=1 is the end of the run, where weights never apply. Try 0.8.")
     if config.reweight_from and config.class_weights == "none":
         raise ValueError(f"reweight_from={config.reweight_from} needs class_weights. Leave it out.")
     lowest = min((c for c, term in objective.terms if isinstance(term, ZeroCentroid)), default=0.0)
@@ -46,6 +50,10 @@ def check_stage(config: "Config", objective: Objective) -> None:
         raise ValueError(f"{name}={getattr(config, name)!r} needs a start: the folder of a finished run.")
     if config.shift_batch_norm and config.learns == "all":
         raise ValueError("shift_batch_norm is for frozen networks, got learns='all'. Leave it out.")
+    if config.shift_batch_norm and config.learns == "nothing":
+        raise ValueError("shift_batch_norm needs a run that sees images, got learns='nothing'. Leave it out.")
+    if config.fresh_prototypes and config.tau:
+        raise ValueError(f"Fresh prototypes have no lengths to divide by, got tau={config.tau}. Leave it out.")
     if config.learns == "lengths" and config.optimizer != "sgd":
         raise ValueError(f"learns='lengths' needs optimizer='sgd', got {config.optimizer!r}.")
     if config.learns in ("prototypes", "lengths") and not config.trainable_prototypes:

@@ -204,6 +204,8 @@ class Config:
         for name in NOT_NEGATIVE:
             if getattr(self, name) is not None:
                 checks.within(name, getattr(self, name), 0.0, 1e6)
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63, got {self.seed}.")
         checks.positive("checkpoint_seconds", self.checkpoint_seconds)
         for share in self.milestones:
             checks.within("A milestone", share, 0.0, 1.0, "It is a share of the run.")

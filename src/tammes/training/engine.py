@@ -136,7 +136,9 @@ class Engine:
         return self.optimizer.param_groups[0]["lr"]
 
     def step(self, batch: Batch, step: int) -> Tensor:
-        """Learn from one batch; its loss, which nothing here waits for."""
+        """Learn from one batch; its loss, which nothing here waits for. One without images changes nothing."""
+        if self.world.size == 1 and not len(batch.images):
+            return torch.zeros((), device=self.world.device)
         self._seed(step)
         loss = self._backward(batch, step)
         if self.config.clip is not None:
@@ -163,6 +165,8 @@ class Engine:
         images, labels = self._mixed(batch, step) if self.config.mixup else (batch.images, batch.labels)
         parts, total = self.config.accumulate, torch.zeros((), device=self.world.device)
         for part, some in zip(images.tensor_split(parts), _split(labels, parts), strict=True):
+            if self.world.size == 1 and not len(part):
+                continue
             share = 1 / parts if self.world.size > 1 else len(part) / len(images)
             with self._autocast(), torch.set_grad_enabled(not self.classifier.frozen):
                 embeddings = self.forward(part)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import tammes
+from tammes.models import flip_average
 from tammes.training.classifier import Classifier, DataFacts
 from tammes.training.folder import RunFolder, Which
 from tammes.training.storage import write_bytes, write_tensors
@@ -30,7 +31,7 @@ def export(folder: RunFolder, target: Path, *, form: Format, which: Which = "las
     if form == "safetensors":
         write_tensors(target, classifier.state_dict(), metadata)
     else:
-        write_bytes(target, _onnx(classifier, facts, metadata))
+        write_bytes(target, _onnx(FromPixels(classifier, facts, flip=folder.config.test_flip), facts, metadata))
 
 
 class FromPixels(nn.Module):
@@ -39,18 +40,19 @@ class FromPixels(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, classifier: Classifier, facts: DataFacts) -> None:
+    def __init__(self, classifier: Classifier, facts: DataFacts, *, flip: bool) -> None:
         super().__init__()
-        self.classifier = classifier
+        self.classifier, self.flip = classifier, flip
         self.register_buffer("mean", torch.tensor(facts.mean).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(facts.std).view(-1, 1, 1))
 
     def forward(self, images: Float[Tensor, "n c h w"]) -> tuple[Tensor, Tensor]:
-        embeddings = self.classifier.backbone((images - self.mean) / self.std)
+        pixels, backbone = (images - self.mean) / self.std, self.classifier.backbone
+        embeddings = flip_average(backbone, pixels) if self.flip else backbone(pixels)
         return self.classifier.logits(embeddings), embeddings
 
 
-def _onnx(classifier: Classifier, facts: DataFacts, metadata: dict[str, str]) -> bytes:
+def _onnx(model: FromPixels, facts: DataFacts, metadata: dict[str, str]) -> bytes:
     try:
         import onnx
         import onnxscript  # noqa: F401 (torch's exporter needs it)
@@ -59,7 +61,7 @@ def _onnx(classifier: Classifier, facts: DataFacts, metadata: dict[str, str]) ->
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "model.onnx"
         torch.onnx.export(
-            FromPixels(classifier, facts).eval(),
+            model.eval(),
             (torch.rand(2, *facts.shape),),
             path,
             input_names=["images"],
@@ -69,7 +71,7 @@ def _onnx(classifier: Classifier, facts: DataFacts, metadata: dict[str, str]) ->
             external_data=False,
             verbose=False,
         )
-        model = onnx.load(path)
+        written = onnx.load(path)
     for key, value in metadata.items():
-        model.metadata_props.add(key=key, value=value)
-    return model.SerializeToString()
+        written.metadata_props.add(key=key, value=value)
+    return written.SerializeToString()

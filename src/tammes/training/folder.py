@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,8 @@ class RunFolder:
     def check(self, config: Config, *, resume: bool) -> bool:
         """Whether there is a run here to go on with; another run's folder is refused."""
         if not (self.path / "config.json").exists():
+            if (left := self.checkpoint()) is not None:
+                raise FileExistsError(f"{left} belongs to no run here. Choose another folder with --out.")
             return False
         if not resume:
             raise FileExistsError(
@@ -105,7 +108,7 @@ class RunFolder:
 
     def how_to_resume(self) -> str:
         """The command that goes on with this run."""
-        return f"tammes train --resume --out {self.path}"
+        return f"tammes train --resume --out {shlex.quote(str(self.path))}"
 
     def checkpoint(self) -> Path | None:
         """The last checkpoint, None before the first."""

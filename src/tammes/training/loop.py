@@ -17,7 +17,7 @@ from tammes.training.protocols import Classification, Measured, Protocol, protoc
 from tammes.training.schedules import learning_rate
 from tammes.training.sinks import JsonLines, Sink, TensorBoard, rewind
 from tammes.training.skew import skew_advice
-from tammes.training.start import seen_as_by, starting_weights
+from tammes.training.start import as_at_the_start, as_before, check_fits, starting_weights
 from tammes.training.watch import State, Watch, listening
 
 
@@ -71,17 +71,17 @@ def train(
             return folder.result
         with here.first_goes_first():
             dataset = dataset or load_data(config)
-        if config.start is not None:
-            dataset = seen_as_by(dataset, folder if going_on else RunFolder(Path(config.start)))
-        engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), here)
-        state = restore(engine, folder) or first_state(engine, dataset)
-        if not going_on and here.first:
-            folder.start(config, DataFacts.of(dataset))
+        dataset = as_before(dataset, folder) if going_on else as_at_the_start(dataset, config)
+        facts = DataFacts.of(dataset)
+        engine = Engine(config, build_classifier(config, facts), here)
+        state = (restore(engine, folder) if going_on else None) or first_state(engine, dataset)
         batches, test = batches_of(config, dataset, here)
-        advice = skew_advice(config, DataFacts.of(dataset)) if isinstance(test, Classification) else None
+        advice = skew_advice(config, facts) if isinstance(test, Classification) else None
         if here.first and advice:
             warnings.warn(advice, stacklevel=2)
-        sinks = [*folder_sinks(folder, config, state.step), *sinks] if here.first else []
+        sinks = [*folder_sinks(folder, config, state), *sinks] if here.first else []
+        if not going_on and here.first:
+            folder.start(config, facts)
         with listening() as stop:
             watch = Watch(engine, state, folder, epoch_steps=len(batches), sinks=sinks, stop=stop)
             evaluation = fit(engine, batches, test, watch)
@@ -95,7 +95,9 @@ def train(
 def first_state(engine: Engine, dataset: DataSet) -> State:
     """The start of a run: where another one ended, or with the network calibrated to its data."""
     if engine.config.start is not None:
-        engine.begin(starting_weights(engine.config, DataFacts.of(dataset)))
+        weights = starting_weights(engine.config, DataFacts.of(dataset))
+        check_fits(weights, engine.classifier.state_dict(), engine.config.start)
+        engine.begin(weights)
         return State()
     calibrate(engine.classifier.backbone, dataset, engine.config, engine.world.device)
     return State()
@@ -129,10 +131,10 @@ def batches_of(config: Config, dataset: DataSet, here: World) -> tuple[Batches, 
     return train, protocol(dataset, test, flip=config.test_flip)
 
 
-def folder_sinks(folder: RunFolder, config: Config, step: int) -> list[Sink]:
-    """The run's own log, without what lies after `step`, and TensorBoard's where it is asked for."""
-    rewind(folder.log, step)
-    board = [TensorBoard(folder.path / "tensorboard")] if config.tensorboard else []
+def folder_sinks(folder: RunFolder, config: Config, state: State) -> list[Sink]:
+    """The run's own log, without what lies after `state`, and TensorBoard's where it is asked for."""
+    rewind(folder.log, epoch=state.epoch, step=state.step)
+    board = [TensorBoard(folder.path / "tensorboard", state.step)] if config.tensorboard else []
     return [JsonLines(folder.log), *board]
 
 

@@ -14,6 +14,7 @@ from tammes.data.dataset import few
 from tammes.data.images import SUFFIXES
 from tammes.models import flip_average
 from tammes.training.classifier import Classifier, DataFacts, load_data
+from tammes.training.config import Config
 from tammes.training.evaluation import evaluate
 from tammes.training.folder import RunFolder, Which
 from tammes.training.protocols import Classification, Measured, ReIdentification, protocol
@@ -28,6 +29,7 @@ def evaluate_run(
     folder: RunFolder,
     data: str | None = None,
     *,
+    data_root: str | None = None,
     which: Which = "last",
     split: Split = "test",
     ranking: dict[str, Any] | None = None,
@@ -37,12 +39,14 @@ def evaluate_run(
     Args:
         folder: the run.
         data: other data.
+        data_root: where named data sets lie now, if not where they lay in training.
         which: the weights.
         split: training images are measured as images of known classes.
         ranking: for people, fields of `ReIdentification`: `metric` and `rerank`.
     """
     config, facts = folder.config, folder.facts
-    dataset = load_data(config) if data is None else _other_data(data, facts, config.max_unreadable)
+    config = config if data_root is None else dataclasses.replace(config, data_root=data_root)
+    dataset = load_data(config) if data is None else _other_data(data, facts, config)
     dataset = seen_as_by(dataset, folder)
     classifier = folder.classifier(which)
     batches = Batches(dataset, split, batch_size=BATCH, training=False, workers=config.workers)
@@ -55,9 +59,10 @@ def evaluate_run(
     return test.measure(classifier)
 
 
-def _other_data(data: str, facts: DataFacts, max_unreadable: int) -> DataSet:
+def _other_data(data: str, facts: DataFacts, config: Config) -> DataSet:
     """`data` at the size that the run was trained with."""
-    dataset = load(data, image_size=facts.shape[1:], max_unreadable=max_unreadable)
+    options = {"root": config.data_root, "max_unreadable": config.max_unreadable}
+    dataset = load(data, image_size=facts.shape[1:], **options)
     if dataset.shape[0] != facts.shape[0]:
         raise ValueError(
             f"{data} has images of {dataset.shape[0]} channels, but the run was trained on {facts.shape[0]}."

@@ -20,8 +20,11 @@ class JsonLines:
         self.path = path
 
     def __call__(self, record: Record) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise OSError(f"Cannot write {self.path}: {error.strerror}.") from error
 
 
 def read_log(path: Path) -> list[Record]:
@@ -32,23 +35,25 @@ def read_log(path: Path) -> list[Record]:
     return [json.loads(line) for line in lines]
 
 
-def rewind(path: Path, step: int) -> None:
-    """Drop the records of steps after `step`, which a resumed run makes again."""
+def rewind(path: Path, *, epoch: int, step: int) -> None:
+    """Drop what a run that goes on in `epoch` after `step` makes again: later steps, and evaluations."""
     if path.exists():
-        keep_lines(path, (json.dumps(r) for r in read_log(path) if r["step"] <= step))
+        again = {"step": lambda r: r["step"] > step, "epoch": lambda r: r["epoch"] >= epoch}
+        keep_lines(path, (json.dumps(r) for r in read_log(path) if not again[r["kind"]](r)))
 
 
 class TensorBoard:
     """Writes every number of a record as a scalar."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, step: int) -> None:
+        """What an earlier try of the run wrote after `step` is hidden."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ValueError(
                 'TensorBoard is not installed. Install it: pip install "tammes[tensorboard]"'
             ) from error
-        self.writer = SummaryWriter(str(folder))
+        self.writer = SummaryWriter(str(folder), purge_step=step + 1)
 
     def __call__(self, record: Record) -> None:
         kind = record["kind"]

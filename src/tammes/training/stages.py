@@ -34,10 +34,23 @@ MISLAS = Stage("mislas", RETRAINED | {"objective": "LAS(head=0.3, tail=0)", "shi
 """Label-aware smoothing and shifted batch norm, after mixup in the first stage (Zhong et al. 2021)."""
 
 
+FIRST_ONLY: dict[str, Any] = {
+    "mixup": 0.0,
+    "margin_warmup": 0.0,
+    "class_weights": "none",
+    "reweight_from": 0.0,
+    "logit_adjustment": 0.0,
+}
+"""Settings of a first stage that a later one does not inherit."""
+
+
 def after(first: Config, stage: Stage, start: str | Path, **changes: Any) -> Config:
-    """The config of `stage`, which starts from the run in `start` that `first` made; mixup ends with it."""
+    """The config of `stage`, which starts from the run in `start` that `first` made.
+
+    Mixup, growing margins and what else corrects class sizes end with the first stage.
+    """
     settled = dict.fromkeys(unsettled(first))  # these follow from what the stage changes
-    settings: dict[str, Any] = {**settled, "mixup": 0.0, "start": str(start), **stage.settings, **changes}
+    settings: dict[str, Any] = {**settled, **FIRST_ONLY, "start": str(start), **stage.settings, **changes}
     return dataclasses.replace(first, **settings)
 
 
@@ -48,10 +61,10 @@ def train_stages(
 
     Killed at any moment, between stages or within one, and repeated it comes to the same end.
     """
-    folder, config = Path(out) / "first", first
-    results = [train(config, folder, resume=True, sinks=sinks)]
-    for stage in stages:
-        config = after(first, stage, folder)
-        folder = Path(out) / stage.name
-        results.append(train(config, folder, resume=True, sinks=sinks))
-    return results
+    folders = [Path(out) / name for name in ("first", *(stage.name for stage in stages))]
+    later = [after(first, stage, start) for stage, start in zip(stages, folders, strict=False)]
+    # All configs are made, and checked, before the first stage takes its time.
+    return [
+        train(config, folder, resume=True, sinks=sinks)
+        for config, folder in zip((first, *later), folders, strict=True)
+    ]

@@ -1,13 +1,16 @@
 """Where a run starts that goes on with another one's network."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tammes.data import DataSet
+from tammes.data.dataset import few
 from tammes.geometry.sphere import safe_norm
 from tammes.heads.new_rows import unit_rows_away_from
 from tammes.training.classifier import DataFacts
@@ -52,6 +55,28 @@ def _by_name(
     return rows
 
 
+def as_at_the_start(dataset: DataSet, config: Config) -> DataSet:
+    """`dataset` for a new run: normalised by its own statistics, or by those of the run it starts from."""
+    return dataset if config.start is None else seen_as_by(dataset, RunFolder(Path(config.start)))
+
+
+def as_before(dataset: DataSet, run: RunFolder) -> DataSet:
+    """`dataset` for a run that goes on; other data than it was begun with are refused."""
+    now, then = DataFacts.of(dataset), run.facts
+    for name in ("classes", "shape", "class_counts"):
+        old, new = getattr(then, name), getattr(now, name)
+        if old != new:
+            raise ValueError(
+                f"{run.path} was begun with other data: {name.replace('_', ' ')} {_short(old)}, now "
+                f"{_short(new)}. Give it back its data, or start anew with another --out."
+            )
+    return seen_as_by(dataset, run)
+
+
+def _short(values: tuple[Any, ...]) -> str:
+    return few([str(value) for value in values])
+
+
 def seen_as_by(dataset: DataSet, run: RunFolder) -> DataSet:
     """`dataset` normalised as the network of `run` is used to."""
     return replace(dataset, mean=run.facts.mean, std=run.facts.std)
@@ -59,7 +84,7 @@ def seen_as_by(dataset: DataSet, run: RunFolder) -> DataSet:
 
 def _check_same_backbone(folder: RunFolder, config: Config, facts: DataFacts) -> None:
     theirs, shape = folder.config, folder.facts.shape
-    if (theirs.model, theirs.embedding) != (config.model, config.embedding):
+    if _backbone(theirs) != _backbone(config):
         raise ValueError(
             f"{folder.path} has the backbone {_backbone(theirs)}, this run {_backbone(config)}. "
             "A run starts from one with the same."
@@ -69,4 +94,18 @@ def _check_same_backbone(folder: RunFolder, config: Config, facts: DataFacts) ->
 
 
 def _backbone(config: Config) -> str:
-    return config.model if config.embedding is None else f"{config.model} with embedding={config.embedding}"
+    """What decides the layers of a network, the data apart: its name, and settings that are not the usual."""
+    usual = {f.name: f.default for f in fields(Config)}
+    own = [(name, getattr(config, name)) for name in ("embedding", "neck", "last_stride")]
+    rest = ", ".join(f"{name}={value}" for name, value in own if value != usual[name])
+    return f"{config.model} with {rest}" if rest else config.model
+
+
+def check_fits(weights: Mapping[str, Tensor], network: Mapping[str, Tensor], start: str) -> None:
+    """Every weight of a start has its place; networks whose embeddings are of the images' size need the same."""
+    for name, value in weights.items():
+        if network[name].shape != value.shape:
+            raise ValueError(
+                f"{start} has {name} of shape {tuple(value.shape)}, this run {tuple(network[name].shape)}. "
+                "Use images of the size it was trained with."
+            )

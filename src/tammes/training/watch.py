@@ -22,7 +22,7 @@ SHORT = 1.0
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss became NaN or infinite."""
+    """The loss, or a weight, became NaN or infinite."""
 
 
 class RunInterruptedError(Exception):
@@ -152,14 +152,24 @@ class Watch:
         first = self.state.step - len(values) + 1
         for i, (loss, rate) in enumerate(zip(values, self.rates, strict=True)):
             if not math.isfinite(loss):
-                raise NonFiniteLossError(
-                    f"The loss became {loss} at step {first + i}, with a learning rate of {rate:g}. "
-                    f"The last finite checkpoint is {self.folder.checkpoint() or 'none'}. "
-                    "Start anew with a lower --lr, with --warmup 0.05 or with --clip 1."
-                )
+                raise self._diverged(f"The loss became {loss} at step {first + i}", rate)
         if values:
             self.state.loss = values[-1]
         self.rates.clear()
+
+    def _check_finite(self, weights: dict[str, Tensor]) -> None:
+        """The last step may have spoilt the weights after a loss that was finite."""
+        wrong = [name for name, value in weights.items() if not value.isfinite().all()]
+        if wrong:
+            rate = self.engine.optimizer.param_groups[0]["lr"]
+            raise self._diverged(f"{wrong[0]} is no longer finite after step {self.state.step}", rate)
+
+    def _diverged(self, what: str, rate: float) -> NonFiniteLossError:
+        return NonFiniteLossError(
+            f"{what}, with a learning rate of {rate:g}. "
+            f"The last finite checkpoint is {self.folder.checkpoint() or 'none'}. "
+            "Start anew with a lower --lr, with --warmup 0.05 or with --clip 1."
+        )
 
     def save(self) -> None:
         """Write a checkpoint of finite weights."""
@@ -167,6 +177,7 @@ class Watch:
         name = f"checkpoint-{self.state.epoch:05d}-{self.state.step:09d}"
         state = self.engine.state() | {"run": dataclasses.asdict(self.state)}
         weights = self.engine.gather().state_dict()
+        self._check_finite(weights)
         if self.engine.world.first:
             self.folder.save(name, weights, state)
         self.saved = time.monotonic()
