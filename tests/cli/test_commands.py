@@ -140,10 +140,25 @@ def test_evaluate_finds_named_data_where_the_run_did_or_where_it_is_told(few_dig
     capsys.readouterr()
     found = [said(capsys, "evaluate", out, "--json"), said(capsys, "evaluate", out, "mnist", "--json")]
     moved = shutil.copytree(root, tmp_path / "moved")
-    found += [said(capsys, "evaluate", out, *data, "--data-root", str(moved), "--json") for data in ([], ["mnist"])]
+    found += [
+        said(capsys, "evaluate", out, *data, "--data-root", str(moved), "--json") for data in ([], ["mnist"])
+    ]
     assert found == found[:1] * 4
     assert main(["evaluate", out, "mnist", "--data-root", str(tmp_path)]) == 1
     assert f"below {tmp_path}" in capsys.readouterr().err
+
+
+def test_class_counts_are_printed_and_what_is_measured_by_them(tmp_path, capsys):
+    words = ["train", "digits", "--model", "cnn4", "--epochs", "1"]
+    assert main([*words, "--imbalance", "long_tailed:2", "--out", str(tmp_path / "mild")]) == 0
+    counts = ", ".join(map(str, RunFolder(tmp_path / "mild").facts.class_counts))
+    assert f"Training images by class: {counts}\n" in capsys.readouterr().out
+    assert main([*words, "--imbalance", "long_tailed:9", "--out", str(tmp_path / "skewed")]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("Accuracy of", "Exp"))]
+    assert len(shown) == 2
+    assert main(["evaluate", str(tmp_path / "skewed")]) == 0
+    printed = capsys.readouterr().out
+    assert all(line in printed for line in shown)
 
 
 def test_evaluate_weights_best_are_the_best(run, capsys):
@@ -192,7 +207,10 @@ def answering(request, run, photos, tmp_path_factory):
     if not request.param:
         return run
     out = tmp_path_factory.mktemp("flipped") / "run"
-    assert main(["train", str(photos), "--model", "cnn4", "--epochs", "2", "--test-flip", "--out", str(out)]) == 0
+    assert (
+        main(["train", str(photos), "--model", "cnn4", "--epochs", "2", "--test-flip", "--out", str(out)])
+        == 0
+    )
     return out
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,31 @@ def test_report_of_several_runs_is_one_page_where_it_is_told(run, photos, tmp_pa
     capsys.readouterr()
     assert main(["report", str(run), str(other)]) == 1
     assert "has no result yet. Finish it: tammes train --resume" in capsys.readouterr().err
+
+
+def test_report_of_all_in_a_folder_works_twice(run, tmp_path, capsys, monkeypatch):
+    shutil.copytree(run, tmp_path / "runs" / "a")
+    shutil.copytree(run, tmp_path / "runs" / "b")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["report", *map(str, sorted(Path("runs").iterdir()))]) == 0
+        assert capsys.readouterr().out == "The page is runs/report.html.\n"
+    absolute = str(tmp_path / "runs" / "b")
+    assert main(["report", "runs/a", absolute, "runs/b", "--out", "page.html"]) == 0
+    assert Path("page.html").read_text().count("<article") == 2
+    capsys.readouterr()
+    assert main(["report", "runs/a", "--out", "runs"]) == 1
+    assert "runs is a folder. Name a file with --out" in capsys.readouterr().err
+
+
+def test_a_damaged_log_or_result_is_named(run, tmp_path, capsys):
+    out = shutil.copytree(run, tmp_path / "run")
+    (out / "log.jsonl").write_text("{'kind'\n")
+    assert main(["report", str(out)]) == 1
+    assert f"{out / 'log.jsonl'} is no log of a run" in capsys.readouterr().err
+    (out / "result.json").write_text("{}")
+    assert main(["report", str(out)]) == 1
+    assert f"{out / 'result.json'} is no record of a run" in capsys.readouterr().err
 
 
 def test_a_run_whose_arrays_are_damaged_is_named(run, photos, tmp_path, capsys):

@@ -51,6 +51,27 @@ def test_nothing_is_wider_than_a_phone(browser, trained, tmp_path):
     keep(browser, "phone.png", tmp_path)
 
 
+def test_long_names_stay_within_a_phone(browser, make, tmp_path):
+    embeddings, labels, prototypes = make(4, 6, 40)
+    names = [
+        f"{i}_Animalia_Chordata_Aves_Passeriformes_Passerellidae_Zonotrichia_leucophrys" for i in range(4)
+    ]
+    write_page([inspect(embeddings, labels, prototypes, classes=names)], tmp_path / "page.html")
+    browser.open(tmp_path / "page.html", width=390, phone=True)
+    assert browser.run("document.documentElement.scrollWidth") == 390
+
+
+def test_counts_sort_as_numbers(browser, make, tmp_path):
+    labels = np.repeat(np.arange(4), [1100, 2500, 50, 900])
+    prototypes = np.eye(4)
+    write_page([inspect(prototypes[labels], labels, prototypes)], tmp_path / "page.html")
+    browser.open(tmp_path / "page.html", width=1100)
+    table = "[...document.querySelectorAll('table')].find(t => t.tHead.textContent.includes('samples'))"
+    browser.run(f"{table}.tHead.rows[0].cells[3].click()")
+    shown = browser.run(f"[...{table}.tBodies[0].rows].map(r => r.cells[3].textContent)")
+    assert shown == ["50", "900", "1,100", "2,500"]
+
+
 def test_the_chooser_shows_one_model_at_a_time(opened):
     shown = "[...document.querySelectorAll('article')].map(a => a.getBoundingClientRect().height > 0)"
     assert opened.run(shown) == [True, False]

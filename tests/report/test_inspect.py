@@ -53,6 +53,15 @@ def test_tensors_arrays_and_lists_are_the_same(make):
     assert inspect(embeddings.tolist(), labels.tolist(), prototypes.tolist()).numbers == pytest.approx(plain)
 
 
+@pytest.mark.parametrize(("mine", "theirs"), [("f4", "f8"), ("f8", "f4"), ("f2", "f8"), ("f4", "i8")])
+def test_precisions_may_differ(make, mine, theirs):
+    embeddings, labels, _ = make(3, 4, 20)
+    prototypes = np.eye(4)[:3]
+    found = inspect(embeddings.astype(mine), labels, prototypes.astype(theirs))
+    expected = inspect(embeddings.astype(mine).astype("f8"), labels, prototypes)
+    assert found.numbers["sample_margin"] == pytest.approx(expected.numbers["sample_margin"], abs=1e-6)
+
+
 def test_rows_that_are_not_finite_are_counted_and_left_out(make):
     embeddings, labels, prototypes = make(4, 6, 40)
     broken = embeddings.copy()
@@ -131,6 +140,8 @@ def test_the_ceiling_that_applies_to_features_without_negative_entries(make):
         ({"classes": ["a", "b"]}, ValueError, "name the 3 prototypes, got 2 names"),
         ({"embeddings": np.zeros(20)}, ValueError, r"embeddings must be a matrix.*got shape \(20,\)"),
         ({"embeddings": np.ones((20, 4), complex)}, TypeError, "real numbers"),
+        ({"embeddings": np.full((20, 4), "ant")}, TypeError, "embeddings must be numbers"),
+        ({"prototypes": np.ones((3, 4), np.longdouble)}, TypeError, "prototypes must be numbers"),
         ({"prototypes": np.ones((3, 5))}, ValueError, "4 columns, as the embeddings have, got 5"),
         ({"prototypes": np.full((3, 4), np.nan)}, ValueError, "prototypes must be finite"),
         ({"prototypes": np.ones((1, 4))}, ValueError, "at least 2 classes"),

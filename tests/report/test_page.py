@@ -93,6 +93,7 @@ def test_it_says_what_the_numbers_are_what_they_could_be_and_how_close(make):
     assert "90.00° apart; no 4 directions in 6 dimensions are all more than 109.47° apart" in words
     assert f"so this is {90 / math.degrees(math.acos(-1 / 3)) * 100:.1f} % of what is possible" in words
     assert f"The mean sample margin is 1.0000, {100 * 3 / 4:.1f} % of the 1.3333" in words
+    assert "not trained on" not in words  # nobody knows
     assert "None: every sample is given to its own class." in words
     for term in ("Accuracy", "Class margin", "Sample margin", "prototype", "embedding"):
         assert term in words
@@ -118,6 +119,41 @@ def test_the_reason_of_the_ceiling_is_the_one_that_applies(make):
     crowded = read([inspect(embeddings, labels, prototypes)])
     assert "50 classes share the sphere in 2 dimensions" in crowded.words
     assert "which so many classes in so few dimensions cannot" in crowded.words
+
+
+def test_signs_and_not_dimensions_are_the_reason_of_right_angles(make):
+    embeddings, labels, prototypes = make(8, 16, 60)
+    means = read([inspect(abs(embeddings), labels)]).words
+    assert "no 8 directions without negative entries are all more than 90.00° apart" in means
+    assert "directions without negative entries are at most 90.00° apart" in means
+    assert "16 dimensions can all be 90.00°" not in means
+    free = read([inspect(abs(embeddings), labels, prototypes)]).words
+    assert "8 directions in 16 dimensions can all be 98.21° apart, and no more" in free
+
+
+def test_a_ceiling_that_so_many_classes_cannot_reach_is_called_a_bound(make):
+    embeddings, labels, prototypes = make(40, 30, 120)
+    words = read([inspect(embeddings, labels, prototypes)]).words
+    assert "a bound for every k; so many classes in 30 dimensions stay below it" in words
+
+
+def test_skewed_samples_may_exceed_what_classes_of_equal_size_allow():
+    """All samples but four lie opposite to the other two classes."""
+    prototypes = np.array([[1.0, 0.0], [-0.96, 0.28], [-0.96, -0.28]])
+    labels = np.repeat([0, 1, 2], [96, 2, 2])
+    found = inspect(prototypes[labels], labels, prototypes)
+    assert found.numbers["sample_margin"] > found.numbers["sample_margin_ceiling"]
+    assert "that classes of equal size allow" in read([found]).words
+
+
+def test_lengths_are_mentioned_where_they_decide(make):
+    embeddings, labels, prototypes = make(4, 6, 40)
+    found = inspect(embeddings, labels, prototypes)
+    assert "where lengths count too" not in read([found]).words
+    other = found.arrays["prediction"].copy()
+    other[0] = (other[0] + 1) % 4
+    changed = dataclasses.replace(found, arrays={**found.arrays, "prediction": other})
+    assert "where lengths count too" in read([changed]).words
 
 
 def test_a_bound_is_not_called_the_maximum(make):
@@ -190,7 +226,11 @@ def test_settings_that_differ_are_shown_and_all_are_kept(trained):
 def test_ten_thousand_classes_are_aggregated(make):
     embeddings, labels, prototypes = make(10_000, 16, 20_000)
     found = inspect(embeddings, labels, prototypes)
+    sizes = {"class_count": np.arange(10_000, 0, -1)}
+    numbers = {"many": 0.5, "medium": 0.5, "few": 0.5, "mean_class_accuracy": 0.5, "ece": 0.1}
+    found = dataclasses.replace(found, arrays={**found.arrays, **sizes}, numbers={**found.numbers, **numbers})
     text = page([found], "many").html()
+    assert "9,950 images" in text  # the mean of the hundred largest
     shown = Reader(text)
     assert len(text) < 1_000_000
     assert len(shown.all("rect")) < 400
@@ -214,7 +254,7 @@ def test_classes_without_samples_are_said(make):
     embeddings, labels, prototypes = make(5, 6, 40)
     some = labels < 3
     words = read([inspect(embeddings[some], labels[some], prototypes)]).words
-    assert "2 of 5 classes have no samples here" in words
+    assert "2 of 5 classes have no measured samples" in words
 
 
 def test_a_topic_adds_its_sections(trained, monkeypatch):

@@ -70,6 +70,29 @@ def test_what_was_not_run_is_blank_and_what_diverged_has_a_dash():
     assert [cell.text for cell in lines()["ArcFace"]] == ["–", "", "–", ""]
 
 
+def test_a_seed_that_diverged_is_said():
+    records = {**RECORDS, "more-seed1": {"diverged": "The loss became nan"}}
+    (_, body), *_ = beside("", ROWS, records, COLUMNS).blocks
+    assert body[1][1].text == "98.60 (1 more diverged)"
+
+
+def test_a_row_is_compared_with_one_that_is_not_shown():
+    (_, (cells,)), *_ = beside("", ROWS[1:3], RECORDS, COLUMNS, unseen=ROWS[:1]).blocks
+    assert [cell.better for cell in cells[1:]] == [True, False, False, True]
+
+
+def test_a_narrow_terminal_folds_words_and_cuts_nothing():
+    names = [f"runs/table1/mnist-laptop-normface-s{s}" for s in (10, 64)]
+    console = Console(width=40, no_color=True)
+    grid = Grid(
+        "", ["", "m_cls deg", "gamma_min"], [("", [[Cell(n), Cell("81.25"), Cell("0.5")] for n in names])]
+    )
+    with console.capture() as captured:
+        console.print(to_terminal(grid))
+    assert "…" not in captured.get()
+    assert "".join(line.split()[0] for line in captured.get().splitlines()[1:]).endswith("".join(names))
+
+
 def test_without_printed_numbers_there_is_no_column_for_them():
     bare = [row._replace(paper={}) for row in ROWS]
     assert list(beside("", bare, RECORDS, COLUMNS).columns) == ["", "acc %", "m_cls"]

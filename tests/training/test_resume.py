@@ -158,7 +158,7 @@ def test_other_data_than_the_run_was_begun_with_are_refused(settings, tmp_path):
         train(settings(log_every=1), tmp_path / "run", resume=True, sinks=[InterruptAt(3)])
     data = load(settings().data)
     renamed = dataclasses.replace(data, classes=("zebra", *data.classes[1:]))
-    with pytest.raises(ValueError, match="begun with other data: classes .*, now 'zebra'"):
+    with pytest.raises(ValueError, match=r"begun with other data: classes .*, now 'zebra'"):
         train(settings(log_every=1), tmp_path / "run", resume=True, dataset=renamed)
     fewer = dataclasses.replace(data, train=data.train.select(torch.arange(1, len(data.train))))
     with pytest.raises(ValueError, match="begun with other data: class counts"):

@@ -196,7 +196,9 @@ def test_r_w_composes_with_each_remedy(settings, tmp_path):
 
     def centroid(name, objective, remedy):
         train(settings(**SKEW, objective=objective, **remedy), tmp_path / name)
-        return torch.nn.functional.normalize(RunFolder(tmp_path / name).weights()["head.weight"]).mean(0).norm()
+        return (
+            torch.nn.functional.normalize(RunFolder(tmp_path / name).weights()["head.weight"]).mean(0).norm()
+        )
 
     for number, remedy in enumerate(remedies):
         plain = centroid(f"{number}-plain", "LDAM(s=5)", remedy)

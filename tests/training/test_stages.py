@@ -106,11 +106,14 @@ def test_r_w_in_the_second_stage_pulls_the_centroid_to_zero(first, tmp_path):
 
 
 def test_what_the_first_stage_did_about_its_classes_ends_with_it(settings):
-    first = settings(
-        **SHORT, mixup=0.5, class_weights="effective", reweight_from=0.5, logit_adjustment=1.0
-    )
+    first = settings(**SHORT, mixup=0.5, class_weights="effective", reweight_from=0.5, logit_adjustment=1.0)
     later = after(first, CRT, "first")
-    assert (later.mixup, later.class_weights, later.reweight_from, later.logit_adjustment) == (0, "none", 0, 0)
+    assert (later.mixup, later.class_weights, later.reweight_from, later.logit_adjustment) == (
+        0,
+        "none",
+        0,
+        0,
+    )
     grown = dataclasses.replace(first, objective="CosFace(s=5, m=0.1)", margin_warmup=1.0)
     assert after(grown, MISLAS, "first").margin_warmup == 0
 

@@ -1,6 +1,5 @@
 """`tammes report`: a page that shows and explains runs."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -27,12 +26,15 @@ class Report:
     """The file; by default report.html in the run's folder, or in the folder that holds all of them."""
 
     def run(self) -> int:
-        from tammes.cli.subjects import recorded
+        from tammes.cli.subjects import common, recorded
         from tammes.report import write_page
 
-        if not self.runs:
+        runs = [Path(path) for path in self.runs if not path.endswith(".html")]  # runs/* has the last page
+        if not runs:
             raise ValueError("report needs at least one run. Name their folders: tammes report runs/*")
-        out = Path(self.out) if self.out else Path(os.path.commonpath(self.runs)) / "report.html"
-        write_page(recorded([Path(path) for path in self.runs]), out)
+        out = Path(self.out) if self.out else common(runs) / "report.html"
+        if out.is_dir():
+            raise ValueError(f"{out} is a folder. Name a file with --out, as {out / 'report.html'}.")
+        write_page(recorded(runs), out)
         print(f"The page is {out}.")
         return 0

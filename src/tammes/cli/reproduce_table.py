@@ -68,7 +68,9 @@ class TableFlags:
         except RunInterruptedError as error:
             interrupted = error
         shown = seeded([row for row in rows if row in chosen], self.seeds)
-        grid = beside(title, shown, read_rows(shown, out), columns, notes)
+        compared = {row.versus for row in chosen} - {row.key for row in chosen}
+        unseen = seeded([row for row in rows if row.key in compared], self.seeds)
+        grid = beside(title, shown, read_rows([*shown, *unseen], out), columns, notes, unseen=unseen)
         print_grid(grid)
         if self.fill is not None:
             fill(Path(self.fill), name, to_markdown(grid))

@@ -19,8 +19,8 @@ class Table2(TableFlags):
     acc is the test accuracy, m_cls the smallest angle between two prototypes. Rows are called ce, focal,
     cosface-0, cosface-1, ... cosface-20 (lambda, with the factor 100), likewise arcface, normface, ldam and
     lmsoftmax, and lse-s5-0, lse-s5-10, lse-s20-0, lse-s20-10. --free-features needs no data and no network:
-    it computes the class margin that each row tends to, in a minute or two. Interrupted, the same command
-    goes on; finished rows are kept.
+    it computes the class margin that each row tends to, on both data sets and in all settings.
+    Interrupted, the same command goes on; finished rows are kept.
 
     examples:
       tammes reproduce table2 --free-features
@@ -184,7 +184,9 @@ def _choice_grid(choices: Any, records: Any, prefix: str) -> "Grid":
 
     def accuracy(loss: str, strength: int) -> str:
         record = records.get(f"{prefix}{name_of(loss)}-{strength}")
-        return "" if record is None or "metrics" not in record else f"{100 * record['metrics']['accuracy']:.2f}"
+        return (
+            "" if record is None or "metrics" not in record else f"{100 * record['metrics']['accuracy']:.2f}"
+        )
 
     lines = [
         [

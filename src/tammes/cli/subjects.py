@@ -19,14 +19,20 @@ from tammes.training.sinks import read_log
 from tammes.training.verification import read_verified
 
 
+def common(paths: Sequence[Path]) -> Path:
+    """The folder that holds all of them, or the only one, written as short as it can be."""
+    found = Path(os.path.commonpath([path.resolve() for path in paths]))
+    return found if paths[0].is_absolute() else Path(os.path.relpath(found))
+
+
 def recorded(paths: Sequence[Path]) -> list[Subject]:
-    """The runs in `paths` as they were measured at their end, named as they differ."""
+    """The runs in `paths`, each once, as they were measured at their end, named as they differ."""
+    paths = list({path.resolve(): path for path in paths}.values())
     folders = [RunFolder(path) for path in paths]
     found = [_of_run(folder, folder.finished()["metrics"], folder.arrays) for folder in folders]
     if len(paths) == 1:
         return found
-    base = os.path.commonpath(paths)
-    names = [os.path.relpath(path, base) for path in paths]
+    names = [os.path.relpath(path, common(paths)) for path in paths]
     return [dataclasses.replace(s, name=name) for s, name in zip(found, names, strict=True)]
 
 

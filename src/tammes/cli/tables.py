@@ -32,12 +32,21 @@ METRICS = (
 def print_result(result: dict[str, Any]) -> None:
     """One run as a table of one row; where classes are skewed, their counts and what goes with them."""
     print_runs([(result["data"], result)])
-    metrics = result["metrics"]
+    if result["config"]["imbalance"] or "mean_class_accuracy" in result["metrics"]:
+        print(f"Training images by class: {_ends(result['class_counts'])}")
+    _print_groups(result["metrics"])
+
+
+def _ends(counts: Sequence[int]) -> str:
+    """All counts, or the first and the last ten."""
+    texts = [str(count) for count in counts]
+    return ", ".join(texts if len(texts) <= 20 else [*texts[:10], "...", *texts[-10:]])
+
+
+def _print_groups(metrics: Mapping[str, Any]) -> None:
+    """What is measured besides where the training classes are skewed."""
     if "mean_class_accuracy" in metrics:
-        shown = [str(count) for count in result["class_counts"][:20]]
-        more = ", ..." if len(result["class_counts"]) > len(shown) else ""
         groups = [f"{name} {100 * metrics[name]:.2f} %" for name in GROUPS if name in metrics]
-        print(f"Training images by class: {', '.join(shown)}{more}")
         print(f"Accuracy of classes with many (over 100), medium, few (under 20) images: {', '.join(groups)}")
         print(f"Expected calibration error: {100 * metrics['ece']:.2f} %")
 
@@ -88,6 +97,7 @@ def print_numbers(numbers: Mapping[str, Any]) -> None:
 def print_evaluation(evaluation: Evaluation, classes: Sequence[str], worst: int) -> None:
     """The numbers of an evaluation and the classes it does worst on."""
     print_numbers(evaluation.numbers())
+    _print_groups(evaluation.numbers())
     rows = sorted((row for row in evaluation.per_class(classes) if row["accuracy"] is not None), key=_badness)
     if not worst or not rows:
         return

@@ -26,11 +26,13 @@ def _with_r_sm(plain: str) -> tuple[str, ...]:
 FIXED = ("normface-s10", "normface-s10-fixed")
 LM = tuple(f"lmsoftmax-s{s}" for s in table1.LM_SCALES)
 FIGURES = (
-    Figure("fixed", "fixed and learned prototypes (Fig. 2)", "measures", FIXED),
-    Figure("cosface-s64", "with and without R_sm (Figs. 4, 9)", "histograms", _with_r_sm("cosface-s64")),
-    Figure("lmsoftmax", "LM-Softmax (Figs. 5, 6)", "histograms", LM),
-    Figure("arcface-s20", "with and without R_sm (Fig. 10)", "histograms", _with_r_sm("arcface-s20")),
-    Figure("normface-s64", "with and without R_sm (Fig. 11)", "histograms", _with_r_sm("normface-s64")),
+    Figure("fixed", "fixed and learned prototypes (as in Fig. 2)", "measures", FIXED),
+    Figure(
+        "cosface-s64", "with and without R_sm (as in Figs. 4, 9)", "histograms", _with_r_sm("cosface-s64")
+    ),
+    Figure("lmsoftmax", "LM-Softmax (as in Figs. 5, 6)", "histograms", LM),
+    Figure("arcface-s20", "with and without R_sm (as in Fig. 10)", "histograms", _with_r_sm("arcface-s20")),
+    Figure("normface-s64", "with and without R_sm (as in Fig. 11)", "histograms", _with_r_sm("normface-s64")),
 )
 
 

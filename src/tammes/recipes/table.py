@@ -202,6 +202,7 @@ def _read(path: Path, row: Row) -> dict[str, Any]:
         raise ValueError(f"{path} is no record of a row: {error}. Remove it, and train the row.") from error
     wanted = json.loads(json.dumps(_deciding(dataclasses.asdict(row.config))))
     defaults = {f.name: f.default for f in dataclasses.fields(Config)}
+    defaults |= {name: list(value) for name, value in defaults.items() if isinstance(value, tuple)}
     other = [
         f"{name}={stored.get(name, defaults[name])!r}, not {value!r}"
         for name, value in wanted.items()

@@ -104,14 +104,15 @@ def line_chart(title: str, curves: Sequence[Curve], *, limits: Sequence[float] =
     frame = Frame(ends, (low, high))
     values = ticks(low, high)
     parts = [frame.rows(values, [_short(v) for v in values]), frame.columns("epoch", whole=True)]
-    parts += [_across(frame, limit) for limit in limits]
+    parts += [_across(frame, limit, above=place == len(limits) - 1) for place, limit in enumerate(limits)]
     parts += [_curve(frame, curve) for curve in curves]
     return _svg(title, "".join(parts))
 
 
-def _across(frame: Frame, value: float) -> str:
+def _across(frame: Frame, value: float, *, above: bool) -> str:
+    """A dashed line with its value; that of the highest stands above it, those of others below."""
     y = frame.at_y(value)
-    text = _text(WIDTH - RIGHT, y - 4, f"at most {value:.4g}", "end")
+    text = _text(WIDTH - RIGHT, y - 4 if above else y + 12, f"at most {value:.4g}", "end")
     return f'<path class="mark" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>{text}'
 
 
@@ -207,18 +208,18 @@ def _upright(frame: Frame, value: float, text: str, place: int) -> str:
 
 
 def counts_and_accuracy(
-    title: str, names: Sequence[str], counts: Sequence[int], accuracy: Sequence[float]
+    title: str, names: Sequence[str], counts: Sequence[float], accuracy: Sequence[float]
 ) -> str:
     """Bars of logarithmic counts with the accuracy of each class over them, in per cent; NaN has no point."""
     frame = Frame((-0.5, len(names) - 0.5), (0.0, 105.0))
     values = [0, 25, 50, 75, 100]
     parts = [frame.rows(values, [f"{v} %" for v in values])]
-    width, base = 0.8 * (frame.at_x(1) - frame.at_x(0)), frame.at_y(0)
+    width, base, most = 0.8 * (frame.at_x(1) - frame.at_x(0)), frame.at_y(0), math.log10(max(counts) + 1)
     for place, (name, count) in enumerate(zip(names, counts, strict=True)):
-        top = frame.at_y(100 * math.log10(count + 1) / math.log10(max(counts) + 1))
+        top = frame.at_y(100 * math.log10(count + 1) / most)
         parts.append(
             f'<rect x="{frame.at_x(place) - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
-            f'height="{base - top:.1f}" fill="var(--line)" data-tip="{escape(name)}: {count:,} images"/>'
+            f'height="{base - top:.1f}" fill="var(--line)" data-tip="{escape(name)}: {count:,.0f} images"/>'
         )
     known = [(j, 100 * a) for j, a in enumerate(accuracy) if math.isfinite(a)]
     points = " ".join(f"{frame.at_x(j):.1f},{frame.at_y(a):.1f}" for j, a in known)

@@ -23,7 +23,7 @@ def notes(s: Subject) -> list[Section]:
     lines = [*s.notes]
     empty = int(np.isnan(s.arrays.get("class_accuracy", np.zeros(1))).sum())
     if empty:
-        lines.append(f"{empty:,} of {len(s.classes):,} classes have no samples here, and no numbers.")
+        lines.append(f"{empty:,} of {len(s.classes):,} classes have no measured samples, and no numbers.")
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return [Section("Notes", "", f"<ul>{items}</ul>")] if lines else []
 

@@ -7,6 +7,9 @@ from tammes.report.page import Section, figure, wide
 from tammes.report.subject import Subject
 from tammes.report.tables import Cell, Grid
 
+DRAWN = 100
+"""So many bars are drawn at the most."""
+
 GROUPS = {"many": "over 100", "medium": "20 to 100", "few": "under 20"}
 
 
@@ -14,14 +17,8 @@ def class_sizes(s: Subject) -> list[Section]:
     """Class counts with accuracies over them, accuracy by group, calibration; where counts are skewed."""
     if "class_count" not in s.arrays:
         return []
-    counts, accuracy = s.arrays["class_count"], s.arrays["class_accuracy"]
-    order = np.argsort(-counts, kind="stable")
-    chart = counts_and_accuracy(
-        "accuracy and training images by class",
-        [s.classes[int(j)] for j in order],
-        counts[order].tolist(),
-        accuracy[order].tolist(),
-    )
+    counts = s.arrays["class_count"]
+    chart = counts_and_accuracy("accuracy and training images by class", *_bars(s))
     most, least = int(counts.max()), int(counts.min())
     words = (
         f"The largest class has {most:,} training images, the smallest {least:,}: {most / least:.0f} to 1. "
@@ -31,7 +28,24 @@ def class_sizes(s: Subject) -> list[Section]:
         "it gives to its answer is that far from how often such answers are right."
     )
     caption = "Bars: training images, on a logarithmic scale. Line: accuracy on the test images."
+    if len(counts) > DRAWN:
+        caption += " Classes of like size stand together, with their means."
     return [Section("Class sizes", words, figure(chart, caption, kind="square") + wide(_by_group(s)))]
+
+
+def _bars(s: Subject) -> tuple[list[str], list[float], list[float]]:
+    """Names, counts and accuracies of the classes, the largest first; of many, the means of neighbours."""
+    counts, accuracy = s.arrays["class_count"], s.arrays["class_accuracy"]
+    order = np.argsort(-counts, kind="stable")
+    groups = np.array_split(order, min(len(order), DRAWN))
+    names = [_range(s.classes[int(group[0])], s.classes[int(group[-1])]) for group in groups]
+    known = [accuracy[group][np.isfinite(accuracy[group])] for group in groups]
+    means = [float(some.mean()) if len(some) else float("nan") for some in known]
+    return names, [float(counts[group].mean()) for group in groups], means
+
+
+def _range(first: str, last: str) -> str:
+    return first if first == last else f"{first} to {last}"
 
 
 def _by_group(s: Subject) -> Grid:

@@ -59,7 +59,10 @@ def inspect(
     weight = None if prototypes is None else _prototypes(prototypes, z.shape[1])
     names, numbers = number_classes(y[kept.numpy()], classes, None if weight is None else len(weight))
     z, y = z[kept], torch.from_numpy(numbers)
-    if weight is None:
+    if weight is not None:
+        dtype = at_least_single(z, weight)
+        z, weight = z.to(dtype), weight.to(dtype)
+    else:
         weight, alone = _class_means(z, y, len(names))
         notes += [MEANS, *([_alone(int(alone.sum()))] if alone.any() else [])]
         z, y = z[~alone[y]], y[~alone[y]]
@@ -91,7 +94,10 @@ def _alone(classes: int) -> str:
 
 
 def _matrix(name: str, values: Any) -> Embeddings:
-    matrix = torch.as_tensor(values).detach().cpu()
+    try:
+        matrix = torch.as_tensor(values).detach().cpu()
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be numbers of at most 64 bits in a matrix: {error}") from error
     if matrix.is_complex() or matrix.dtype == torch.bool:
         raise TypeError(f"{name} must be real numbers, got {matrix.dtype}.")
     matrix = matrix.to(at_least_single(matrix))

@@ -50,14 +50,24 @@ def meaning(subjects: Sequence[Subject]) -> Section:
         "its prototype, and a sample is given to the class whose prototype is nearest. All that counts are "
         "the angles."
     )
+    if any(s.sees_lengths for s in subjects):
+        words += " " + LENGTHS
     drawing = resources.files("tammes.report").joinpath("meaning.svg").read_text(encoding="utf-8")
     picture = figure(drawing, "The angle between the prototypes is the class margin of these two classes.")
     return Section("What the numbers mean", words, f'<div class="charts"><dl>{inner}</dl>{picture}</div>')
 
 
+LENGTHS = (
+    "Not quite so where lengths count too, as with cross-entropy: then the class with the largest inner "
+    "product is taken, and a few samples are right beyond the border, or wrong before it."
+)
+
+
 def maximum(s: Subject) -> str:
     """The largest class margin of so many directions in so many dimensions."""
     k, d, angle = len(s.classes), s.dimensions, s.numbers["class_margin_maximum_deg"]
+    if s.never_negative:
+        return f"At most: directions without negative entries are at most {angle:.2f}° apart."
     if s.numbers["maximum_is_exact"]:
         return f"At most: {k:,} directions in {d:,} dimensions can all be {angle:.2f}° apart, and no more."
     return (
@@ -70,7 +80,12 @@ def ceiling(s: Subject) -> str:
     """The ceiling of the mean sample margin, and which of its reasons applies (docs/errata, 14)."""
     k, value = len(s.classes), s.numbers["sample_margin_ceiling"]
     simplex = k / (k - 1)
-    if math.isclose(value, simplex):
+    if math.isclose(value, simplex) and k > s.dimensions + 1:
+        why = (
+            f"k/(k−1) for k = {k:,}, a bound for every k; so many classes in {s.dimensions:,} dimensions "
+            "stay below it"
+        )
+    elif math.isclose(value, simplex):
         why = f"k/(k−1) for k = {k:,}: every sample on its prototype, and these spread evenly"
     elif math.isclose(value, math.sqrt(simplex)):
         why = (

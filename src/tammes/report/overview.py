@@ -86,10 +86,12 @@ def in_words(s: Subject) -> str:
     numbers, k = s.numbers, len(s.classes)
     found, most = numbers["class_margin_deg"], numbers["class_margin_maximum_deg"]
     of = "what is possible" if numbers["maximum_is_exact"] else "a bound that may be out of reach"
+    which = f"{k:,} directions " + (
+        "without negative entries" if s.never_negative else f"in {s.dimensions:,} dimensions"
+    )
     said = [
-        f"The two classes it holds closest together{_closest(s)} are {found:.2f}° apart; no {k:,} directions "
-        f"in {s.dimensions:,} dimensions are all more than {most:.2f}° apart, so this is "
-        f"{_percent(found, most)} of {of}."
+        f"The two classes it holds closest together{_closest(s)} are {found:.2f}° apart; no {which} are all "
+        f"more than {most:.2f}° apart, so this is {_percent(found, most)} of {of}."
     ]
     if "accuracy" in numbers:
         right = f"{100 * numbers['accuracy']:.2f} % of {s.samples:,} samples of {k:,} classes"
@@ -98,7 +100,7 @@ def in_words(s: Subject) -> str:
         said.insert(0, f"{s.name} finds people again with a mAP of {100 * numbers['mAP']:.2f} %.")
     if "sample_margin" in numbers:
         mean, ceiling = numbers["sample_margin"], numbers["sample_margin_ceiling"]
-        share = f"{_percent(mean, ceiling)} of the {ceiling:.4f} that it cannot exceed"
+        share = f"{_percent(mean, ceiling)} of the {ceiling:.4f} that classes of equal size allow"
         said.append(f"The mean sample margin is {mean:.4f}, {share}.".replace("-", "−"))
     return " ".join(said)
 
@@ -122,8 +124,9 @@ def results(subjects: Sequence[Subject]) -> Section:
     headed = [(name if len(blocks) > 1 else "", body) for name, body in blocks.items()]
     grid = Grid("", ["", "objective", *(c.title for c in columns)], headed, words=2)
     apart = " Models on different data cannot be compared with each other." if len(blocks) > 1 else ""
-    words = f"Measured on samples that were not trained on, unless noted otherwise.{apart}"
-    return Section("Results", words, wide(grid))
+    trained = all(s.epochs for s in subjects)
+    where = "Measured on samples that were not trained on, unless noted otherwise." if trained else ""
+    return Section("Results", f"{where}{apart}", wide(grid))
 
 
 def _number(s: Subject, column: Column) -> str:
@@ -138,7 +141,10 @@ def closeness(subjects: Sequence[Subject]) -> Section:
         bars = [_bar(run, s, margin) for run, s in enumerate(subjects) if margin.value in s.numbers]
         if bars:
             parts.append(f'<h3>{margin.title}</h3><div class="bars">{"".join(bars)}</div>')
-    words = "A full bar is the largest margin that so many classes in so many dimensions can have."
+    words = (
+        "A full bar is the largest margin that so many classes in so many dimensions can have, or where that "
+        "is not known a bound of it; for sample margins, with classes of equal size."
+    )
     return Section("How close to the largest margins", words, "".join(parts))
 
 
@@ -168,7 +174,10 @@ def curves(subjects: Sequence[Subject]) -> list[Section]:
         f"{escape(s.label)}</button>"
         for run, s in trained
     )
-    words = "After each epoch, on samples that are not trained on. Dashed: what cannot be exceeded."
+    words = (
+        "After each epoch, on samples that are not trained on; the loss is that of the last training batch. "
+        "Dashed: what cannot be exceeded."
+    )
     body = f'<div class="controls legend">{keys}</div><div class="charts">{"".join(charts)}</div>'
     return [Section("How it came about", words, body)]
 

@@ -77,7 +77,7 @@ if (chooser) {
 }
 
 // Tables sort by the column whose head is clicked.
-const number = (text) => parseFloat(text.replace("−", "-"));
+const number = (text) => parseFloat(text.replaceAll(",", "").replace("−", "-"));
 for (const table of document.querySelectorAll("table")) {
   if (table.tBodies.length !== 1 || table.tBodies[0].rows.length < 2) continue;
   for (const head of table.tHead.rows[0].cells) {

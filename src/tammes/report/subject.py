@@ -50,6 +50,20 @@ class Subject:
         """How many samples were measured."""
         return len(self.arrays["label"])
 
+    @property
+    def never_negative(self) -> bool:
+        """Whether signs, and not dimensions, keep the prototypes within right angles."""
+        k, most = len(self.classes), self.numbers["class_margin_maximum_deg"]
+        return 2 <= k <= self.dimensions + 1 and most < 90.001
+
+    @property
+    def sees_lengths(self) -> bool:
+        """Whether some answers are not those of the nearest prototype, as with cross-entropy."""
+        if "sample_margin" not in self.arrays:
+            return False
+        margin, right = self.arrays["sample_margin"], self.arrays["label"] == self.arrays["prediction"]
+        return bool(((margin > 1e-6) & ~right).any() or ((margin < -1e-6) & right).any())
+
     def closest(self) -> tuple[str, str]:
         """The two classes whose prototypes are the closest."""
         one = int(np.argmin(self.arrays["nearest_angle"]))

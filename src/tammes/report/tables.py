@@ -88,8 +88,9 @@ class Line(NamedTuple):
         return [] if value is None else [value]
 
     @property
-    def diverged(self) -> bool:
-        return any("diverged" in record for record in self.records)
+    def diverged(self) -> int:
+        """How many of the seeds did."""
+        return sum("diverged" in record for record in self.records)
 
 
 def beside(
@@ -98,15 +99,18 @@ def beside(
     records: Records,
     columns: Sequence[Column],
     notes: Sequence[str] = (),
+    *,
+    unseen: Sequence[TableRow] = (),
 ) -> Grid:
     """Every row with its finished records beside the paper's numbers, blank where there are none.
 
     Rows of one block and label are seeds of one line: their mean and standard deviation is shown. A line
     that names another as `versus` has each number marked that is above the other's, ours and the paper's
-    each among themselves. A row whose loss diverged has a dash.
+    each among themselves. A row whose loss diverged has a dash. Rows that are `unseen` have no line, but
+    others may be compared with them.
     """
     lines = _lines(rows, records)
-    by_key = {line.row.key: line for line in lines}
+    by_key = {line.row.key: line for line in (*_lines(unseen, records), *lines)}
     printed = [c for c in columns if any(line.printed(c) for line in lines)]
     heads = [head for c in columns for head in (c.title, *(["paper"] if c in printed else []))]
     blocks: dict[str, list[list[Cell]]] = {}
@@ -157,12 +161,13 @@ def _lines(rows: Iterable[TableRow], records: Records) -> list[Line]:
     return [Line(some[0], [records[r.key] for r in some if r.key in records]) for some in groups.values()]
 
 
-def _cell(values: list[float], other: list[float] | None, column: Column, diverged: bool = False) -> Cell:
+def _cell(values: list[float], other: list[float] | None, column: Column, diverged: int = 0) -> Cell:
     if not values:
         return Cell("–" if diverged else "")
     digits = column.digits
     mean = round(fmean(values), digits)
     spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    spread += f" ({diverged} more diverged)" if diverged else ""
     return Cell(f"{mean:.{digits}f}{spread}", bool(other) and mean > round(fmean(other), digits))
 
 
@@ -175,7 +180,8 @@ def to_terminal(grid: Grid) -> Any:
     table = Table(title=grid.title or None, title_justify="left", box=None, pad_edge=False)
     table.header_style = "bold"
     for place, head in enumerate(grid.columns):
-        table.add_column(head, justify="left" if place < grid.words else "right")
+        words = place < grid.words
+        table.add_column(head, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     room = " " if any_better(grid) else ""  # so that numbers stay below each other, starred or not
     for heading, body in grid.blocks:
         if heading:

@@ -53,7 +53,9 @@ def check_stage(config: "Config", objective: Objective) -> None:
     if config.shift_batch_norm and config.learns == "nothing":
         raise ValueError("shift_batch_norm needs a run that sees images, got learns='nothing'. Leave it out.")
     if config.fresh_prototypes and config.tau:
-        raise ValueError(f"Fresh prototypes have no lengths to divide by, got tau={config.tau}. Leave it out.")
+        raise ValueError(
+            f"Fresh prototypes have no lengths to divide by, got tau={config.tau}. Leave it out."
+        )
     if config.learns == "lengths" and config.optimizer != "sgd":
         raise ValueError(f"learns='lengths' needs optimizer='sgd', got {config.optimizer!r}.")
     if config.learns in ("prototypes", "lengths") and not config.trainable_prototypes:

@@ -136,7 +136,7 @@ class Engine:
         return self.optimizer.param_groups[0]["lr"]
 
     def step(self, batch: Batch, step: int) -> Tensor:
-        """Learn from one batch; its loss, which nothing here waits for. One without images changes nothing."""
+        """Learn from one batch; its loss, which nothing here waits for. One without images is left out."""
         if self.world.size == 1 and not len(batch.images):
             return torch.zeros((), device=self.world.device)
         self._seed(step)

@@ -31,7 +31,9 @@ def export(folder: RunFolder, target: Path, *, form: Format, which: Which = "las
     if form == "safetensors":
         write_tensors(target, classifier.state_dict(), metadata)
     else:
-        write_bytes(target, _onnx(FromPixels(classifier, facts, flip=folder.config.test_flip), facts, metadata))
+        write_bytes(
+            target, _onnx(FromPixels(classifier, facts, flip=folder.config.test_flip), facts, metadata)
+        )
 
 
 class FromPixels(nn.Module):

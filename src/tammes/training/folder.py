@@ -53,6 +53,8 @@ class RunFolder:
         self._check_there()
         if self.result is None:
             raise ValueError(f"{self.path} has no result yet. Finish it: {self.how_to_resume()}")
+        if "metrics" not in self.result:
+            raise ValueError(f"{self.path / 'result.json'} is no record of a run: it has no metrics.")
         return self.result
 
     @property

@@ -32,7 +32,10 @@ def read_log(path: Path) -> list[Record]:
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+    try:
+        return [json.loads(line) for line in lines]
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is no log of a run: {error}.") from error
 
 
 def rewind(path: Path, *, epoch: int, step: int) -> None:

@@ -102,7 +102,7 @@ def _backbone(config: Config) -> str:
 
 
 def check_fits(weights: Mapping[str, Tensor], network: Mapping[str, Tensor], start: str) -> None:
-    """Every weight of a start has its place; networks whose embeddings are of the images' size need the same."""
+    """The weights of a start have the shapes of `network`; with some models these follow from the images'."""
     for name, value in weights.items():
         if network[name].shape != value.shape:
             raise ValueError(
