@@ -23,7 +23,7 @@ class Train(Config):
     torchrun --nproc-per-node 2 -m tammes.cli train ...
 
     examples:
-      tammes train digits --model cnn4 --epochs 10
+      tammes train digits --model cnn4-hidden --epochs 10
       tammes train ./photos --objective "CosFace(s=16, m=0.2) + 0.5*R_sm" --minutes 20
       tammes train cifar10 --data-root data --download --model timm/resnet18 --out runs/cifar10
       tammes train cifar10 --imbalance long_tailed:100 --objective "LMSoftmax(s=5) + 1000*R_w"
