@@ -70,6 +70,14 @@ def test_what_was_not_run_is_blank_and_what_diverged_has_a_dash():
     assert [cell.text for cell in lines()["ArcFace"]] == ["–", "", "–", ""]
 
 
+def test_of_two_errors_the_smaller_is_marked():
+    records = {"plain": {"metrics": {"ece": 0.2}}, "more": {"metrics": {"ece": 0.1}}}
+    (_, body), *_ = beside("", ROWS[:2], records, [Column("ECE", "ece", falls=True)]).blocks
+    assert [cells[1].better for cells in body] == [False, True]
+    (_, body), *_ = beside("", ROWS[:2], records, [Column("ECE", "ece")]).blocks
+    assert [cells[1].better for cells in body] == [False, False]
+
+
 def test_a_seed_that_diverged_is_said():
     records = {**RECORDS, "more-seed1": {"diverged": "The loss became nan"}}
     (_, body), *_ = beside("", ROWS, records, COLUMNS).blocks

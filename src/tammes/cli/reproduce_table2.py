@@ -60,7 +60,7 @@ class Table2(TableFlags):
             Column("many", "many", factor=100.0),
             Column("medium", "medium", factor=100.0),
             Column("few", "few", factor=100.0),
-            Column("ECE", "ece", factor=100.0),
+            Column("ECE", "ece", factor=100.0, falls=True),
         )
         code = self.reproduce(
             f"table2 {' '.join(where)}",

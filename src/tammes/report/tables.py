@@ -41,12 +41,16 @@ class Grid(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A metric of the records: `factor` turns it into the unit that the paper prints."""
+    """A metric of the records: `factor` turns it into the unit that the paper prints.
+
+    The larger of two numbers is the better one, unless the column `falls`.
+    """
 
     title: str
     metric: str
     digits: int = 2
     factor: float = 1.0
+    falls: bool = False
 
 
 MARGINS = (
@@ -105,9 +109,9 @@ def beside(
     """Every row with its finished records beside the paper's numbers, blank where there are none.
 
     Rows of one block and label are seeds of one line: their mean and standard deviation is shown. A line
-    that names another as `versus` has each number marked that is above the other's, ours and the paper's
-    each among themselves. A row whose loss diverged has a dash. Rows that are `unseen` have no line, but
-    others may be compared with them.
+    that names another as `versus` has each number marked that is better than the other's, ours and the
+    paper's each among themselves. A row whose loss diverged has a dash. Rows that are `unseen` have no
+    line, but others may be compared with them.
     """
     lines = _lines(rows, records)
     by_key = {line.row.key: line for line in (*_lines(unseen, records), *lines)}
@@ -168,7 +172,13 @@ def _cell(values: list[float], other: list[float] | None, column: Column, diverg
     mean = round(fmean(values), digits)
     spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
     spread += f" ({diverged} more diverged)" if diverged else ""
-    return Cell(f"{mean:.{digits}f}{spread}", bool(other) and mean > round(fmean(other), digits))
+    return Cell(
+        f"{mean:.{digits}f}{spread}", bool(other) and _better(mean, round(fmean(other), digits), column)
+    )
+
+
+def _better(value: float, other: float, column: Column) -> bool:
+    return value < other if column.falls else value > other
 
 
 def to_terminal(grid: Grid) -> Any:
