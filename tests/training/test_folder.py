@@ -123,8 +123,18 @@ def test_a_log_forgets_what_comes_after_a_step_and_a_line_cut_short(tmp_path):
         log({"kind": "step", "step": step})
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write('{"kind": "st')
-    rewind(tmp_path / "log.jsonl", 2)
+    rewind(tmp_path / "log.jsonl", epoch=0, step=2)
     assert [r["step"] for r in read_log(tmp_path / "log.jsonl")] == [1, 2]
+
+
+def test_a_log_forgets_evaluations_that_are_made_again(tmp_path):
+    """A checkpoint at the last step of epoch 1, before its evaluation: that of epoch 0 at step 2 stays."""
+    log = JsonLines(tmp_path / "log.jsonl")
+    for kind, epoch, step in (("step", 0, 2), ("epoch", 0, 2), ("step", 1, 4), ("epoch", 1, 4)):
+        log({"kind": kind, "epoch": epoch, "step": step})
+    rewind(tmp_path / "log.jsonl", epoch=1, step=4)
+    left = [(r["kind"], r["epoch"]) for r in read_log(tmp_path / "log.jsonl")]
+    assert left == [("step", 0), ("epoch", 0), ("step", 1)]
 
 
 def test_the_next_folder_is_free(tmp_path):
