@@ -47,6 +47,13 @@ def test_report_of_all_in_a_folder_works_twice(run, tmp_path, capsys, monkeypatc
     for _ in range(2):
         assert main(["report", *map(str, sorted(Path("runs").iterdir()))]) == 0
         assert capsys.readouterr().out == "The page is runs/report.html.\n"
+    shutil.copytree(run, tmp_path / "runs" / "demo-1" / "1")
+    shutil.copytree(run, tmp_path / "runs" / "demo-1" / "2")
+    assert main(["report", *map(str, sorted(Path("runs").iterdir())), "--out", "four.html"]) == 0
+    assert Path("four.html").read_text().count("<article") == 4
+    assert main(["compare", "runs/a", "runs/demo-1", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [row["run"] for row in shown] == ["runs/a", "runs/demo-1/1", "runs/demo-1/2"]
     absolute = str(tmp_path / "runs" / "b")
     assert main(["report", "runs/a", absolute, "runs/b", "--out", "page.html"]) == 0
     assert Path("page.html").read_text().count("<article") == 2

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -21,19 +20,18 @@ class Compare:
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
-    """Folders of runs."""
+    """Folders of runs, or folders that hold such folders."""
     json: bool = False
     """Print the results as JSON."""
 
     def run(self) -> int:
         from tammes.cli.tables import print_runs
-        from tammes.training.folder import RunFolder
+        from tammes.training.folder import RunFolder, run_folders
 
-        if not self.runs:
+        runs = run_folders(self.runs)
+        if not runs:
             raise ValueError("compare needs at least one run. Name their folders: tammes compare runs/*")
-        rows = []
-        for path in self.runs:
-            rows.append((path, RunFolder(Path(path)).finished()))
+        rows = [(str(path), RunFolder(path).finished()) for path in runs]
         if self.json:
             print(json.dumps([{"run": path} | result for path, result in rows]))
         else:

@@ -21,15 +21,16 @@ class Report:
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")]
-    """Folders of runs."""
+    """Folders of runs, or folders that hold such folders."""
     out: str | None = None
     """The file; by default report.html in the run's folder, or in the folder that holds all of them."""
 
     def run(self) -> int:
         from tammes.cli.subjects import common, recorded
         from tammes.report import write_page
+        from tammes.training.folder import run_folders
 
-        runs = [Path(path) for path in self.runs if not path.endswith(".html")]  # runs/* has the last page
+        runs = run_folders(self.runs)
         if not runs:
             raise ValueError("report needs at least one run. Name their folders: tammes report runs/*")
         out = Path(self.out) if self.out else common(runs) / "report.html"

@@ -5,6 +5,7 @@ import io
 import json
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -163,6 +164,18 @@ class RunFolder:
         classifier = build_classifier(config, self.facts)
         classifier.load_state_dict(self.weights(which))
         return classifier.eval()
+
+
+def run_folders(paths: Sequence[str]) -> list[Path]:
+    """The runs that are named, and those in folders that hold runs; a page among them is passed over."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        inside = sorted(config.parent for config in path.glob("*/config.json"))
+        if inside and not (path / "config.json").is_file():
+            found += inside
+        elif path.suffix != ".html":
+            found.append(path)
+    return found
 
 
 def next_folder(stem: Path) -> Path:
