@@ -44,6 +44,15 @@ def test_curves_are_the_records_and_the_maxima_are_drawn(drawn, tmp_path):
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == list(RECORDS)
 
 
+def test_rows_of_one_loss_share_a_colour_and_differ_in_their_lines(drawn, tmp_path):
+    texts = ("CE", "CE + 0.5*R_sm", "R_sm", "CE + R_sm")
+    draw_measures({text: record(text, 0.5) for text in texts}, "title", tmp_path / "a.png")
+    lines = drawn[0].axes[0].lines
+    assert [line.get_linestyle() for line in lines] == ["-", "--", "-", ":"]
+    first, second, other, third = (tuple(line.get_color()) for line in lines)
+    assert first == second == third != other
+
+
 def test_norm_ratios_are_largest_over_smallest(drawn, tmp_path):
     draw_norm_ratios({"MNIST": RECORDS["CE"]}, "title", tmp_path / "a.png")
     assert list(drawn[0].axes[0].lines[0].get_ydata()) == pytest.approx([1.1, 1.5])

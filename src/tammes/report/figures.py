@@ -28,6 +28,9 @@ MEASURES = (
 )
 
 
+LINES = ("-", "--", ":", "-.")
+
+
 def draw_measures(records: Records, title: str, path: Path) -> None:
     """Accuracy, class margin and sample margin over the epochs; dashed grey is the most that can be."""
     figure, axes = _figure(1, len(MEASURES), title, legend=len(records))
@@ -105,20 +108,22 @@ def _figure(lines: int, columns: int, title: str, *, legend: int) -> tuple[Any, 
 
 
 def _styles(records: Records) -> list[dict[str, Any]]:
-    """A colour for each; dashed with a regulariser."""
+    """A colour for each loss; a line of its own for what is added to it, or else differs."""
     import matplotlib as mpl
 
-    shades = mpl.colormaps["turbo"](np.linspace(0.05, 0.95, max(len(records), 2)))
+    losses = [record["config"]["objective"].partition(" + ")[0] for record in records.values()]
+    different = list(dict.fromkeys(losses))
+    shades = mpl.colormaps["turbo"](np.linspace(0.05, 0.95, max(len(different), 2)))
     return [
         {
             "label": label,
-            "color": shade,
+            "color": shades[different.index(loss)],
             "linewidth": 1.3,
-            "linestyle": "--" if "R_" in record["config"]["objective"] else "-",
+            "linestyle": LINES[losses[:place].count(loss) % len(LINES)],
             "marker": "o",
             "markersize": 2,
         }
-        for shade, (label, record) in zip(shades, records.items(), strict=False)
+        for place, (label, loss) in enumerate(zip(records, losses, strict=True))
     ]
 
 
