@@ -91,6 +91,23 @@ def test_lines_that_cannot_be_meant_are_refused(imagenet_lt, line, message):
         load(path, root=root)
 
 
+def test_lines_are_counted_with_empty_ones(imagenet_lt):
+    path, root = imagenet_lt
+    path.write_text("\n\n" + path.read_text() + "train/x.png\n")
+    with pytest.raises(ValueError, match="line 12: expected"):
+        lists(path, root)
+
+
+def test_what_is_no_training_list_is_refused(imagenet_lt):
+    path, root = imagenet_lt
+    other = path.rename(path.with_name("images.txt"))
+    with pytest.raises(ValueError, match='has "train" in its name'):
+        lists(other, root)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"train\.txt is no list of images"):
+        lists(path, root)
+
+
 def test_an_empty_list_and_one_without_a_test_list_are_refused(imagenet_lt):
     path, root = imagenet_lt
     path.write_text("\n")

@@ -131,6 +131,14 @@ def test_second_stages_start_from_their_first_and_both_readings_of_lambda_are_th
         assert one.paper["accuracy"] == 52.59
 
 
+@pytest.mark.parametrize(("preset", "slowed"), [("paper", 0.05), ("laptop", 0.5)])
+def test_mislas_retrains_its_prototypes_at_the_published_share_of_the_rate(preset, slowed):
+    rows = {r.key: r for r in table7.rows(preset, data="a_train.txt", data_root="images", runs="runs")}
+    first, second = (rows[f"{table7.prefix(preset)}{name}"].config for name in ("ce-mixup", "mislas"))
+    assert second.prototype_lr == pytest.approx(slowed * first.lr)
+    assert second.shift_batch_norm == (preset == "paper")
+
+
 def test_the_laptop_first_stage_is_table_2s_ce():
     (ce,) = [r for r in table2.rows("cifar10", "long_tailed:100", "laptop") if r.label == "CE"]
     first = table7.rows("laptop", data="", data_root="data", runs="runs")[0]
