@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tammes.data import load
+from tammes.data.arrays import read_arrays
 
 
 def arrays(**changed: np.ndarray) -> dict[str, np.ndarray]:
@@ -74,6 +75,17 @@ def test_a_missing_array_is_named(tmp_path):
     np.savez(tmp_path / "set.npz", **given)
     with pytest.raises(ValueError, match="missing: x_test"):
         load(tmp_path / "set.npz")
+
+
+def test_a_file_whose_bytes_are_damaged_is_said_to_be(tmp_path):
+    """The headers of the archive are whole, what they compress is not."""
+    path = tmp_path / "set.npz"
+    np.savez_compressed(path, x=np.arange(9999) % 7)
+    content = bytearray(path.read_bytes())
+    content[60:120] = bytes(60)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"set\.npz cannot be read as a numpy archive"):
+        read_arrays(path)
 
 
 @pytest.mark.parametrize("keep", [0, 100, 2000])
