@@ -8,7 +8,7 @@ from torch import Tensor
 from tammes.losses import CrossEntropy, Focal, MixedLabels, NormFace, Scores, parse
 
 
-def both(ours, theirs, *leaves: Tensor) -> None:
+def assert_parity(ours, theirs, *leaves: Tensor) -> None:
     """Two losses agree in value and in every gradient."""
     torch.testing.assert_close(ours, theirs)
     gradients = (torch.autograd.grad(loss.sum(), leaves, retain_graph=True) for loss in (ours, theirs))
@@ -31,7 +31,7 @@ def test_cross_entropy_with_weights_smoothing_and_ignored_rows(batch, label_smoo
             z @ w.T, y, class_weight, reduction=reduction, label_smoothing=label_smoothing
         )
     objective = CrossEntropy(label_smoothing=label_smoothing)
-    both(objective(z, w, y, class_weight=class_weight, reduction=reduction), theirs, z, w)
+    assert_parity(objective(z, w, y, class_weight=class_weight, reduction=reduction), theirs, z, w)
 
 
 def smoothed_with_label_weights(logits, y, label_smoothing, class_weight, reduction):
@@ -42,34 +42,34 @@ def smoothed_with_label_weights(logits, y, label_smoothing, class_weight, reduct
 
 def test_another_ignore_index(batch):
     z, w, y = batch
-    both(CrossEntropy()(z, w, y, ignore_index=3), F.cross_entropy(z @ w.T, y, ignore_index=3), z, w)
+    assert_parity(CrossEntropy()(z, w, y, ignore_index=3), F.cross_entropy(z @ w.T, y, ignore_index=3), z, w)
 
 
 def test_soft_targets_are_torchs_probabilities(batch, label_kinds):
     z, w, y = batch
     q = label_kinds["soft"](y)
-    both(CrossEntropy()(z, w, q), F.cross_entropy(z @ w.T, q), z, w)
+    assert_parity(CrossEntropy()(z, w, q), F.cross_entropy(z @ w.T, q), z, w)
 
 
 def test_mixed_labels_are_torchs_probabilities_of_two_classes(batch):
     z, w, y = batch
     other, lam = y.roll(1), torch.linspace(0, 1, len(y), dtype=torch.float64)
     q = lam[:, None] * F.one_hot(y, 7) + (1 - lam)[:, None] * F.one_hot(other, 7)
-    both(CrossEntropy()(z, w, MixedLabels(y, other, lam)), F.cross_entropy(z @ w.T, q), z, w)
+    assert_parity(CrossEntropy()(z, w, MixedLabels(y, other, lam)), F.cross_entropy(z @ w.T, q), z, w)
 
 
 def test_normalised_cross_entropy_is_normface_and_torchs_of_scaled_cosines(batch):
     z, w, y = batch
     theirs = F.cross_entropy(9 * F.normalize(z, dim=1) @ F.normalize(w, dim=1).T, y)
-    both(CrossEntropy(normalize=True, scale=9)(z, w, y), theirs, z, w)
-    both(NormFace(scale=9)(z, w, y), theirs, z, w)
+    assert_parity(CrossEntropy(normalize=True, scale=9)(z, w, y), theirs, z, w)
+    assert_parity(NormFace(scale=9)(z, w, y), theirs, z, w)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
 def test_focal_is_cross_entropy_times_a_power_of_the_chance_to_be_wrong(batch, gamma):
     z, w, y = batch
     p = (z @ w.T).softmax(1).gather(1, y[:, None]).squeeze(1)
-    both(Focal(gamma=gamma)(z, w, y, reduction="none"), -((1 - p) ** gamma) * p.log(), z, w)
+    assert_parity(Focal(gamma=gamma)(z, w, y, reduction="none"), -((1 - p) ** gamma) * p.log(), z, w)
 
 
 def test_rest_is_masked_not_subtracted(loss_by, way):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from tammes.models import MODELS, build, flip_average
+from tammes.models import MODELS, build, embed
 from tammes.models.cnn4 import CNN4
 
 RECTIFIED = {"cnn4", "cnn4-hidden", "resnet18", "resnet34", "resnet-small", "timm/test_resnet"}
@@ -90,14 +90,14 @@ def test_resnets_have_as_many_weights_as_published_for_cifar10(name, published):
     assert sum(p.numel() for p in net.parameters()) + classifier == published
 
 
-def test_flip_average_does_not_tell_left_from_right():
+def test_embedded_with_their_mirror_images_left_is_not_told_from_right():
     net = small("fastnet-half").eval()
     images = torch.randn(3, 3, 17, 17)
     mirrored = images.flip(-1)
-    assert torch.allclose(flip_average(net, images), flip_average(net, mirrored), atol=1e-6)
+    assert torch.allclose(embed(net, images, flip=True), embed(net, mirrored, flip=True), atol=1e-6)
     assert not torch.allclose(net(images), net(mirrored), atol=1e-3)
     symmetric = images + mirrored
-    assert torch.allclose(flip_average(net, symmetric), net(symmetric), atol=1e-5)
+    assert torch.allclose(embed(net, symmetric, flip=True), net(symmetric), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -183,10 +183,8 @@ def _choice_grid(choices: Any, records: Any, prefix: str) -> "Grid":
     from tammes.report.tables import Cell, Grid
 
     def accuracy(loss: str, strength: int) -> str:
-        record = records.get(f"{prefix}{name_of(loss)}-{strength}")
-        return (
-            "" if record is None or "metrics" not in record else f"{100 * record['metrics']['accuracy']:.2f}"
-        )
+        metrics = records.get(f"{prefix}{name_of(loss)}-{strength}", {}).get("metrics")
+        return "" if metrics is None else f"{100 * metrics['accuracy']:.2f}"
 
     lines = [
         [

@@ -5,7 +5,7 @@
 (128, False)
 """
 
-from tammes.models.backbone import AroundNeck, Backbone, flip_average
+from tammes.models.backbone import AroundNeck, Backbone, embed
 from tammes.models.catalogue import MODELS, build
 
-__all__ = ["MODELS", "AroundNeck", "Backbone", "build", "flip_average"]
+__all__ = ["MODELS", "AroundNeck", "Backbone", "build", "embed"]

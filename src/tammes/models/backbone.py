@@ -69,9 +69,9 @@ class AroundNeck(nn.Module):
         return before, self.backbone.neck(before)
 
 
-def flip_average(backbone: Callable[[Images], Embeddings], images: Images) -> Embeddings:
-    """The mean of the embeddings of the images and of their mirror images.
+def embed(backbone: Callable[[Images], Embeddings], images: Images, *, flip: bool) -> Embeddings:
+    """The embeddings of the images, with `flip` their mean with those of their mirror images.
 
-    Costs a second pass and usually gains accuracy at test, where left and right do not matter.
+    That costs a second pass and usually gains accuracy at test, where left and right do not matter.
     """
-    return (backbone(images) + backbone(images.flip(-1))) / 2
+    return (backbone(images) + backbone(images.flip(-1))) / 2 if flip else backbone(images)

@@ -162,18 +162,22 @@ def run_row(row: Row, out: Path, runs: Path, sinks: Sequence[Sink] = ()) -> None
     So is a start that diverged. That classes are skewed is what a row is about, and needs no warning.
     """
     folder, reason = RunFolder(runs / row.key), _why_start_diverged(row, out)
-    result = {"config": dataclasses.asdict(row.config), "seed": row.config.seed, "diverged": reason}
     try:
-        if reason is None:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Classes are skewed")
-                result = train(row.config, folder.path, resume=True, sinks=sinks)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Classes are skewed")
+            result = (
+                _diverged(row, reason) if reason else train(row.config, folder.path, resume=True, sinks=sinks)
+            )
     except NonFiniteLossError as error:
-        result["diverged"] = str(error).partition(". ")[0]
+        result = _diverged(row, str(error).partition(". ")[0])
     content = result | {"config": _deciding(result["config"])}
     write_json(
         out / f"{row.key}.json", content | {"curves": curves(folder), "histograms": histograms(folder)}
     )
+
+
+def _diverged(row: Row, reason: str) -> dict[str, Any]:
+    return {"config": dataclasses.asdict(row.config), "seed": row.config.seed, "diverged": reason}
 
 
 def _why_start_diverged(row: Row, out: Path) -> str | None:

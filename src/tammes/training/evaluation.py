@@ -10,7 +10,7 @@ from tammes.geometry.margins import sample_margins
 from tammes.geometry.sphere import normalize
 from tammes.metrics.by_count import skewed
 from tammes.metrics.classification import Evaluation, own_similarities, some_samples, summarise
-from tammes.models import flip_average
+from tammes.models import embed
 from tammes.training.classifier import Classifier
 from tammes.training.distributed import ALONE, World
 
@@ -67,7 +67,7 @@ def embeddings_of(
     classifier.eval()
     try:
         parts = [
-            (indices.cpu(), _embed(classifier, images, flip).float().cpu())
+            (indices.cpu(), embed(classifier.backbone, images, flip=flip).float().cpu())
             for images, _, indices in batches.epoch(0, rank=world.rank, world_size=world.size)
             if len(indices)
         ]
@@ -79,15 +79,11 @@ def embeddings_of(
     return indices[order], embeddings[order]
 
 
-def _embed(classifier: Classifier, images: Tensor, flip: bool) -> Tensor:
-    return flip_average(classifier.backbone, images) if flip else classifier.backbone(images)
-
-
 def _measure(
     classifier: Classifier, images: Tensor, labels: Tensor, indices: Tensor, flip: bool, shown: Tensor
 ) -> tuple[np.ndarray, ...]:
     """Indices and `COLUMNS` of one batch, then indices and unit embeddings of the samples `shown`."""
-    head, embeddings = classifier.head, _embed(classifier, images, flip)
+    head, embeddings = classifier.head, embed(classifier.backbone, images, flip=flip)
     margins = sample_margins(embeddings, head.weight, labels)
     similarity = own_similarities(embeddings, head.weight, labels)
     kept = torch.isin(indices, shown)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import tammes
-from tammes.models import flip_average
+from tammes.models import embed
 from tammes.training.classifier import Classifier, DataFacts
 from tammes.training.folder import RunFolder, Which
 from tammes.training.storage import write_bytes, write_tensors
@@ -49,8 +49,7 @@ class FromPixels(nn.Module):
         self.register_buffer("std", torch.tensor(facts.std).view(-1, 1, 1))
 
     def forward(self, images: Float[Tensor, "n c h w"]) -> tuple[Tensor, Tensor]:
-        pixels, backbone = (images - self.mean) / self.std, self.classifier.backbone
-        embeddings = flip_average(backbone, pixels) if self.flip else backbone(pixels)
+        embeddings = embed(self.classifier.backbone, (images - self.mean) / self.std, flip=self.flip)
         return self.classifier.logits(embeddings), embeddings
 
 

@@ -12,7 +12,7 @@ from tammes import checks
 from tammes.data import Batches, DataSet, load, normalise, read_image
 from tammes.data.dataset import few
 from tammes.data.images import SUFFIXES
-from tammes.models import flip_average
+from tammes.models import embed
 from tammes.training.classifier import Classifier, DataFacts, load_data
 from tammes.training.config import Config
 from tammes.training.evaluation import evaluate
@@ -128,7 +128,7 @@ def _likeliest(
     """The likeliest classes of each image, under its path."""
     bytes_ = torch.from_numpy(np.stack(list(images.values()))).permute(0, 3, 1, 2)
     pixels = normalise(bytes_, torch.tensor(facts.mean), torch.tensor(facts.std))
-    embeddings = flip_average(classifier.backbone, pixels) if flip else classifier.backbone(pixels)
+    embeddings = embed(classifier.backbone, pixels, flip=flip)
     values, places = classifier.logits(embeddings).softmax(1).topk(top)
     named = [[facts.classes[place] for place in row] for row in places.tolist()]
     rows = [list(zip(names, row, strict=True)) for names, row in zip(named, values.tolist(), strict=True)]

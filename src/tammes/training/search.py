@@ -14,7 +14,7 @@ from tammes.data.augmentation import whole_box
 from tammes.data.identities import JUNK, parsed
 from tammes.data.images import Unreadable
 from tammes.geometry.sphere import normalize
-from tammes.models import flip_average
+from tammes.models import embed
 from tammes.training.classifier import Classifier, DataFacts
 from tammes.training.folder import RunFolder, Which
 
@@ -103,5 +103,5 @@ def _embedded(
     for start in range(0, len(pictures), BATCH):
         stacked = torch.from_numpy(np.stack(pictures[start : start + BATCH])).permute(0, 3, 1, 2)
         pixels = normalise(stacked, mean, std)
-        parts.append(flip_average(classifier.backbone, pixels) if flip else classifier.backbone(pixels))
+        parts.append(embed(classifier.backbone, pixels, flip=flip))
     return normalize(torch.cat(parts))

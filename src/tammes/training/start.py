@@ -28,8 +28,7 @@ def starting_weights(config: Config, facts: DataFacts) -> dict[str, Tensor]:
     assert config.start is not None
     folder = RunFolder(Path(config.start))
     _check_same_backbone(folder, config, facts)
-    if folder.result is None:
-        raise ValueError(f"{folder.path} has no result yet. Finish it: {folder.how_to_resume()}")
+    folder.finished()
     weights = folder.weights()
     taken = {name: value for name, value in weights.items() if name.startswith("backbone.")}
     if config.fresh_prototypes:

@@ -17,7 +17,7 @@ from tammes.data.pairs import Pairs
 from tammes.geometry.sphere import normalize
 from tammes.metrics.templates import pair_scores, rows_of, template_features
 from tammes.metrics.verification import Interval, Roc, Verification, bootstrap, roc, verify
-from tammes.models import Backbone, flip_average
+from tammes.models import Backbone, embed
 from tammes.provenance import stamp
 from tammes.training.classifier import DataFacts
 from tammes.training.distributed import ALONE, World
@@ -66,7 +66,7 @@ class Embedder:
         bytes_ = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
         mean, std = (torch.tensor(values, device=device) for values in (self.facts.mean, self.facts.std))
         pixels = normalise(bytes_, mean, std)
-        embeddings = flip_average(self.backbone, pixels) if self.flip else self.backbone(pixels)
+        embeddings = embed(self.backbone, pixels, flip=self.flip)
         return normalize(embeddings.float()).cpu().numpy()
 
     def of(self, read: Callable[[int], UInt8[np.ndarray, "h w 3"]], names: Sequence[str]) -> Embedded:
