@@ -4,13 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs wheel-test clean
 
 demo: $(READY)
 	$(BIN)/tammes demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --jaxtyping-packages=tammes,beartype.beartype tests src
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -19,6 +19,22 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open build/site/index.html"
+
+# By hand before a release: twice 6 GB for two empty environments, the library alone and with the lab.
+wheel-test:
+	rm -rf build/wheel
+	$(PYTHON) -m venv build/wheel/tools
+	build/wheel/tools/bin/pip install --quiet build
+	build/wheel/tools/bin/python -m build --outdir build/wheel/dist .
+	for extra in "" "[lab]"; do \
+	    $(PYTHON) -m venv build/wheel/empty --clear && \
+	    build/wheel/empty/bin/pip install --quiet "$$(echo $(CURDIR)/build/wheel/dist/*.whl)$$extra" && \
+	    (cd build/wheel && empty/bin/python ../../tools/wheel_test.py $$(echo "$$extra" | tr -d '[]')) || exit 1; \
+	done
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tammes needs Python 3.11 or newer, got `$(PYTHON) --version 2>&1`. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }

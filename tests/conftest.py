@@ -1,11 +1,22 @@
-"""What tests of several rooms train on."""
+"""What tests of several rooms train on, and a headless Chromium to look at pages with."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+
+@pytest.fixture
+def tile_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets how many rows a tile has, so that a few prototypes make many tiles."""
+    # Imported here because the pytest plugin of the oldest jaxtyping starts after this file is loaded,
+    # and refuses packages that are already imported.
+    from tammes._common import row_blocks
+
+    return lambda rows: monkeypatch.setattr(row_blocks, "TILE_ROWS", rows)
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +58,46 @@ def people(tmp_path_factory):
     person(99, 1, rng).save(root / "gallery" / "-1_c1s1_0.png")
     person(98, 1, rng).save(root / "gallery" / "0000_c1s1_0.png")
     return root
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The system's Chromium, driven by playwright."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"no browser installed: none of {', '.join(BROWSERS)}")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(chromium):
+    """`show(path, width=1100)` opens a file; console errors and requests are kept on the page object."""
+    contexts = []
+
+    def opened(path: Path, *, width: int = 1100, phone: bool = False, dark: bool = False):
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900},
+            is_mobile=phone,
+            has_touch=phone,
+            color_scheme="dark" if dark else "light",
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.complaints, page.requests = [], []
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("console", lambda message: page.complaints.append(message.text))
+        page.on("request", lambda request: page.requests.append(request.url))
+        page.goto(path.resolve().as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()

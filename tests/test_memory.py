@@ -8,7 +8,7 @@ import pytest
 
 FAULTS = """
 import resource, torch
-from tammes.memory import keep_freed_memory
+from tammes._common.memory import keep_freed_memory
 {call}
 def make():
     for _ in range(10):

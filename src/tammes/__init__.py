@@ -1,19 +1,18 @@
-"""Learning towards the largest margins: margin losses, prototype heads and sphere packings for PyTorch."""
+"""Learning towards the largest margins: margin losses, prototype heads and sphere packings for PyTorch.
 
-from tammes.geometry.margins import class_margin, gamma_min, gamma_per_class, sample_margins
-from tammes.heads import PrototypeHead
-from tammes.losses import MixedLabels, parse
-from tammes.losses.advice import suggest_scale
+`dir(tammes)` lists the most used names, which are imported on first use; `help(tammes.CosFace)` explains one.
+The packages have all of them:
 
-__version__ = "0.1.0"
+- `tammes.losses`: losses and regularizers, their text form, and how to write your own;
+- `tammes.heads`: prototype heads, sharded and sampled; row-wise optimizers, checkpoints, import and export;
+- `tammes.geometry`: class and sample margins, simplices, bounds, packings;
+- `tammes.metrics`: classification, retrieval (mAP, CMC), verification, calibration, neural collapse;
+- `tammes.theory`: bounds on losses, and optima with free features;
+- `tammes.lab`: training, reports and the command line (`pip install "tammes[lab]"`).
+"""
 
-__all__ = [
-    "MixedLabels",
-    "PrototypeHead",
-    "class_margin",
-    "gamma_min",
-    "gamma_per_class",
-    "parse",
-    "sample_margins",
-    "suggest_scale",
-]
+from tammes._common.lazy import exports
+
+__version__ = "0.2.0"
+
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -5,12 +5,14 @@ import os
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from safetensors.torch import load_file, save_file
 
 from tammes import parse
 from tammes.geometry.sphere import normalize
 from tammes.heads import PrototypeHead, RowAdamW, RowSGD, ShardedPrototypeHead, load_head, save_head
+from tammes.heads.interop import export_head
 
 K, D = 7, 3
 OPTIMIZERS = {
@@ -143,7 +145,7 @@ def resumed(rank, path, steps):
     return torch.equal(head.weight, other.weight)
 
 
-def test_a_sampled_run_goes_on_as_if_it_had_not_been_cut(ranks, tmp_path):
+def test_a_sampled_run_resumes_exactly(ranks, tmp_path):
     assert ranks(2, resumed, str(tmp_path / "head"), 4) == [True] * 2
 
 
@@ -158,7 +160,7 @@ def by_name(rank, path):
     return contents(head, optimizer)
 
 
-def test_other_classes_find_their_rows_by_name_and_new_ones_start_away_from_them(ranks, tmp_path):
+def test_rows_are_matched_by_name_and_new_ones_start_far_from_them(ranks, tmp_path):
     head = plain_head()
     head.weight.data.mul_(3)
     optimizer = stepped(head, "sgd")
@@ -195,10 +197,10 @@ def test_damaged_and_foreign_checkpoints_are_refused_with_what_was_expected(rank
     manifest = (folder / "head.json").read_text()
 
     cut(files[1])
-    with pytest.raises(ValueError, match="is not whole"):
+    with pytest.raises(ValueError, match="is damaged"):
         load_head(folder, head)
     files[1].unlink()
-    with pytest.raises(ValueError, match=r"Expected .* of shape \(7, 3\).*found 4 of its 7 rows"):
+    with pytest.raises(ValueError, match=r"Expected .* of shape \(7, 3\).*rows 3 to 5 are missing"):
         load_head(folder, head)
     files[1].write_bytes(whole[files[1]])
     load_head(folder, head)
@@ -212,22 +214,117 @@ def test_damaged_and_foreign_checkpoints_are_refused_with_what_was_expected(rank
     texts = [json.dumps(json.loads(manifest) | changed) for changed in wrong]
     for text in (manifest[:-5], "[]", *texts):
         (folder / "head.json").write_text(text)
-        with pytest.raises(ValueError, match=r"head\.json .*Expected a folder that .*save_head wrote"):
+        with pytest.raises(ValueError, match=r"head\.json .*Expected a folder written by .*save_head"):
             load_head(folder, head)
-    with pytest.raises(FileNotFoundError, match="is no checkpoint of a head"):
+    with pytest.raises(FileNotFoundError, match="is not a head checkpoint"):
         load_head(tmp_path / "nothing", head)
+
+
+def written_by_hand(folder, pieces, **changes):
+    """A checkpoint whose files hold `pieces`, tensors by the first row they claim to be."""
+    save_head(folder, plain_head())
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+    for place, (first, rows) in enumerate(pieces):
+        sharding = {"weight": {"saved_offsets": [first, 0]}}
+        metadata = {"DCP_SHARDING_INFO": json.dumps(sharding)}
+        save_file({"weight": rows}, folder / f"shard-{place}-model.safetensors", metadata)
+    manifest = json.loads((folder / "head.json").read_text())
+    del manifest["sha256"]  # as written before checksums
+    (folder / "head.json").write_text(json.dumps(manifest | changes))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [(0, 4), (2, 4), (6, 7)],
+        [(0, 3), (0, 3), (6, 7)],
+        [(1, 7), (6, 7)],
+        [(0, 7), (0, 0), (0, 7)],
+        [(0, 6)],
+    ],
+    ids=str,
+)
+def test_pieces_that_overlap_or_leave_a_gap_are_refused(ranges, tmp_path):
+    pieces = [(first, torch.ones(last - first, D)) for first, last in ranges]
+    folder = written_by_hand(tmp_path / "head", pieces)
+    for read in (lambda: load_head(folder, plain_head()), lambda: export_head(folder, tmp_path / "w.npy")):
+        with pytest.raises(
+            ValueError, match=r"Expected weight of shape \(7, 3\).*(missing|in two pieces|found)"
+        ):
+            read()
+
+
+def test_pieces_in_any_order_that_cover_all_rows_are_read(tmp_path):
+    rows = torch.randn(K, D)
+    folder = written_by_hand(tmp_path / "head", [(5, rows[5:]), (0, rows[:2]), (2, rows[2:5])])
+    head = plain_head()
+    load_head(folder, head)
+    assert torch.equal(head.weight, rows)
+
+
+def test_narrow_pieces_are_refused(tmp_path):
+    folder = written_by_hand(tmp_path / "head", [(0, torch.ones(K, D - 1))])
+    with pytest.raises(ValueError, match=r"Expected weight of shape \(7, 3\)"):
+        load_head(folder, plain_head())
+
+
+@pytest.mark.parametrize(("k", "d"), [(10**9, 0), (0, 3), (-7, 3), (10**9, 3), (True, 3)])
+def test_manifest_sizes_without_matching_files_allocate_nothing(k, d, tmp_path):
+    """A tensor of 10^9 x 0 takes no bytes in a file, but its rows' numbers would take 8 GB."""
+    rows = torch.ones(max(k, 0), 0) if d == 0 else torch.ones(K, D)
+    changes = {"num_classes": k, "in_features": d, "shapes": {"weight": [k, d]}}
+    folder = written_by_hand(tmp_path / "head", [(0, rows)], **changes)
+    with pytest.raises(ValueError, match=r"head\.json|Expected weight of shape"):
+        export_head(folder, tmp_path / "out.safetensors")
+    assert not list(tmp_path.glob("*out*"))
+
+
+@pytest.mark.parametrize("sharding", ["[]", '{"weight": {}}', '{"weight": {"saved_offsets": ["a", 0]}}', "{"])
+def test_files_with_foreign_sharding_are_refused_by_name(sharding, tmp_path):
+    folder = written_by_hand(tmp_path / "head", [])
+    save_file({"weight": torch.ones(K, D)}, folder / "a.safetensors", {"DCP_SHARDING_INFO": sharding})
+    with pytest.raises(ValueError, match=r"A file in .*head is damaged"):
+        load_head(folder, plain_head())
+
+
+def full_disk(*_, **__):
+    raise OSError("No space left on device")
+
+
+def test_a_failed_save_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("safetensors.torch.save", full_disk)
+    with pytest.raises(Exception, match="No space left on device"):
+        save_head(tmp_path / "head", plain_head())
+    assert not list(tmp_path.iterdir())
+
+
+def fails_to_write(rank, path):
+    if rank == 1:
+        safetensors.torch.save = full_disk
+    try:
+        save_head(path, sharded_head())
+    except Exception as error:
+        return str(error)
+
+
+def test_a_rank_that_cannot_write_fails_all_and_leaves_nothing_behind(ranks, tmp_path):
+    for text in ranks(2, fails_to_write, str(tmp_path / "head")):
+        assert "No space left on device" in text
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_checkpoint_that_does_not_fit_says_why(tmp_path):
     head = plain_head()
     save_head(tmp_path / "head", head)
-    with pytest.raises(ValueError, match=r"head has 9 classes, the checkpoint in .* 7\..*classes="):
+    with pytest.raises(ValueError, match=r"head has 9 classes, the checkpoint in .* has 7\..*classes="):
         load_head(tmp_path / "head", plain_head(k=9))
-    with pytest.raises(ValueError, match=r"The head has 5 dimensions, the checkpoint in .* 3"):
+    with pytest.raises(ValueError, match=r"in_features=5, the checkpoint in .* has 3\."):
         load_head(tmp_path / "head", PrototypeHead(5, K, parse("CE")))
-    with pytest.raises(ValueError, match="without the names"):
+    with pytest.raises(ValueError, match="has no class names"):
         load_head(tmp_path / "head", plain_head(k=5), classes=OTHERS)
-    with pytest.raises(ValueError, match=r"Expected the state of SGD, .* has that of no optimizer"):
+    with pytest.raises(ValueError, match=r"state of SGD, .* has no optimizer"):
         load_head(tmp_path / "head", head, optimizer=torch.optim.SGD([head.weight], lr=0.1))
     with pytest.raises(ValueError, match="does not hold the head's weight"):
         load_head(tmp_path / "head", head, optimizer=torch.optim.SGD([torch.zeros(1)], lr=0.1))
@@ -235,7 +332,7 @@ def test_a_checkpoint_that_does_not_fit_says_why(tmp_path):
         save_head(tmp_path / "other", head, classes=OTHERS)
     with pytest.raises(ValueError, match="'x' twice"):
         save_head(tmp_path / "other", head, classes=["x", "y", "x", "z", "u", "v", "w"])
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         save_head(tmp_path / "head", head)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["head"]
 
@@ -252,7 +349,7 @@ def fails_together(rank, path):
 def test_what_goes_wrong_with_files_is_raised_on_all_ranks(ranks, tmp_path):
     for text in ranks(2, fails_together, str(tmp_path / "head")):
         assert "On rank 0:" in text
-        assert "exists already" in text
+        assert "already exists" in text
 
 
 def dies_while_saving(rank, path):

@@ -31,6 +31,18 @@ def prototypes(k):
     return weight
 
 
+def twins(k):
+    """For each class the first with the same prototype.
+
+    Their cosines are equal but for rounding, which on some processors is another one where a rank has a
+    single class and its product is a matrix times a vector.
+    """
+    first = torch.arange(k)
+    if k > 2:
+        first[k - 1], first[k // 2] = 0, 1
+    return first
+
+
 def head_with(weight, text="CosFace(s=8, m=0.2)", **options):
     head = ShardedPrototypeHead(D, len(weight), parse(text), dtype=weight.dtype, **options)
     head.weight.data.copy_(weight[slice(*head.class_range)])
@@ -69,8 +81,9 @@ def test_logits_predictions_and_margin_are_those_of_all_classes(k, ranks):
         assert list(range(*result["range"])) == own
         torch.testing.assert_close(result["logits"], local(rank, head(z))[0].detach())
         torch.testing.assert_close(result["cosines"], local(rank, head.cosines(z))[0].detach())
-        assert torch.equal(result["first"], local(rank, head.predict(z))[0])
-        assert torch.equal(result["best"], local(rank, head.predict(z, top=2 if k == 2 else 5))[0])
+        assert torch.equal(twins(k)[result["first"]], twins(k)[local(rank, head.predict(z))[0]])
+        best = local(rank, head.predict(z, top=2 if k == 2 else 5))[0]
+        assert torch.equal(twins(k)[result["best"]], twins(k)[best])
         assert (result["margin of twins"] == 0) == (k > 2)
         assert result["margin"] == class_margin(result["spread"])
 
@@ -168,8 +181,12 @@ def test_ranks_may_bring_different_dtypes_and_embeddings_without_gradient(ranks)
 def in_a_group_of_two(rank, path):
     """The last two of three ranks share the classes; the first has nothing to do with it."""
     group = dist.new_group([1, 2])
-    if rank == 0:
-        return None
+    found = None if rank == 0 else step_and_checkpoint(rank, path, group)
+    dist.barrier()  # the first rank keeps the store, which the others still need to connect
+    return found
+
+
+def step_and_checkpoint(rank, path, group):
     head = head_with(prototypes(7), "CosFace(s=8, m=0.2) + MHE", process_group=group)
     z, labels = (x.split([3, 8])[rank - 1] for x in batch(7))
     head(z, labels).backward()

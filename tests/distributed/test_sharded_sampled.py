@@ -26,9 +26,15 @@ def local_batch(rank, k, seed=0):
     return (part.split(SIZES)[rank] for part in batch(k, seed))
 
 
+def class_weights(k):
+    return torch.linspace(0, 2, k, dtype=torch.float64)
+
+
 def head_of(k, text):
     torch.manual_seed(3)
-    return ShardedPrototypeHead(D, k, parse(text), sample_rate=0.3, dtype=torch.float64)
+    return ShardedPrototypeHead(
+        D, k, parse(text), sample_rate=0.3, class_weight=class_weights(k), dtype=torch.float64
+    )
 
 
 def one_step(rank, k, text):
@@ -57,11 +63,12 @@ def over_the_sample(objective, weight, classes, z, labels):
     places = torch.full((len(weight),), -1).scatter(0, classes, torch.arange(len(classes)))
     moved = torch.where(labels == -100, -100, places[labels.clamp(min=0)])
     loss = torch.zeros((), dtype=torch.float64)
-    for coefficient, term in objective.terms:
+    for coefficient, term in objective.weighted_terms:
         if isinstance(term, ZeroCentroid):
             loss = loss + coefficient * term(z, weight.index_copy(0, classes, rows), labels)
         else:
-            loss = loss + coefficient * term(z, rows, moved)
+            weights = class_weights(len(weight))[classes]
+            loss = loss + coefficient * term(z, rows, moved, class_weight=weights)
     return loss.item(), *torch.autograd.grad(loss, (z, rows))
 
 
@@ -91,7 +98,7 @@ def train(rank, k, steps):
         optimizer.zero_grad()
         head(*local_batch(rank, k, step)).backward()
         optimizer.step()
-        trace.append((before, head.terms["R_w"], (head.weight != before).any(1)))
+        trace.append((before, head.terms["ZeroCentroid"], (head.weight != before).any(1)))
     return trace, head.sampler.seed
 
 
@@ -115,6 +122,6 @@ def in_different_modes(rank):
     head(*local_batch(rank, 31))
 
 
-def test_ranks_of_which_only_some_train_are_told_so(ranks):
+def test_ranks_that_disagree_on_training_mode_raise(ranks):
     with pytest.raises(AssertionError, match=r"training=True, rank 1 has .*training=False"):
         ranks(3, in_different_modes)

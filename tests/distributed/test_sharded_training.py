@@ -64,7 +64,7 @@ def train_sharded(rank, sizes, kind, max_norm):
 
 
 @pytest.mark.parametrize(("world_size", "kind", "max_norm"), [(2, "sgd", 0.7), (3, "adamw", 1e9)])
-def test_ten_steps_on_uneven_ranks_are_ten_steps_alone(world_size, kind, max_norm, ranks):
+def test_ten_steps_on_uneven_ranks_equal_ten_steps_on_one(world_size, kind, max_norm, ranks):
     backbone = network()
     head = PrototypeHead(D, K, OBJECTIVE, dtype=torch.float64, block_size=None)
     head.weight.data.copy_(prototypes())

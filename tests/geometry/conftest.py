@@ -1,11 +1,9 @@
-"""Shared by the tests of geometry: type checks off where our own errors are tested, tiles of any size."""
+"""Shared by the tests of geometry: type checks off where our own errors are tested."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import jaxtyping
 import pytest
-
-from tammes.geometry import tiles
 
 
 @pytest.fixture
@@ -15,9 +13,3 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", before)
-
-
-@pytest.fixture
-def tile_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets how many rows a tile has, so that a few prototypes make many tiles."""
-    return lambda rows: monkeypatch.setattr(tiles, "TILE", rows)

@@ -290,7 +290,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("weight", "error", "words"),
         [
-            (torch.ones(1, 3), ValueError, r"at least 2 classes, got a weight of shape \(1, 3\)"),
+            (torch.ones(1, 3), ValueError, r"at least 2 classes, got shape \(1, 3\)"),
             (torch.ones(3), ValueError, r"weight must be a matrix.*got shape \(3,\)"),
             (torch.ones(3, 0), ValueError, r"weight must be a matrix.*got shape \(3, 0\)"),
             (torch.ones(3, 3, dtype=torch.long), TypeError, r"floating point, got torch.int64.*\.float\(\)"),

@@ -12,7 +12,7 @@ import torch
 
 from tammes.geometry.bounds import fejes_toth, largest_class_margin, levenshtein
 from tammes.geometry.packing import pack, softmax_code
-from tammes.geometry.simplex import orthoplex, polygon, simplex
+from tammes.geometry.simplices import orthoplex, polygon, simplex
 from tammes.geometry.sphere import normalize
 
 # Best known angles in degrees (Sloane's tables and the proofs they cite); proven up to 14 and for 24.
@@ -76,7 +76,7 @@ def test_contacts_and_rattlers_partition_the_points():
     assert packing.gamma == pytest.approx(1 - math.cos(packing.angle), abs=1e-12)
 
 
-@pytest.mark.parametrize(("k", "d"), [(5, 2), (7, 3), (9, 4), (6, 5)])
+@pytest.mark.parametrize(("k", "d"), [(4, 2), (5, 2), (8, 2), (7, 3), (9, 4), (6, 5)])
 def test_theorem_2_2_the_largest_gamma_min_is_one_minus_the_cosine_of_the_tammes_angle(k, d):
     assert softmax_code(k, d).gamma == pytest.approx(1 - math.cos(pack(k, d).angle), abs=1e-7)
 
@@ -163,7 +163,7 @@ def test_bad_sizes_are_refused(k, d, error, match):
 
 
 def test_the_command_prints_saves_and_draws(tmp_path, capsys):
-    from tammes.cli import main
+    from tammes.lab.cli import main
 
     assert main(["pack", "7", "3", "--plot", str(tmp_path / "p.png"), "--save", str(tmp_path / "p.npy")]) == 0
     assert "77.8695422 deg" in capsys.readouterr().out
@@ -176,4 +176,4 @@ def test_the_command_prints_saves_and_draws(tmp_path, capsys):
     assert found["optimal"]
     assert len(found["points"]) == 4
     assert main(["pack", "4", "5", "--plot", "p.png"]) == 1
-    assert "3 dimensions" in capsys.readouterr().err
+    assert "requires D = 3, got 5" in capsys.readouterr().err

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from tammes.geometry._packing.sweeps import sweep_apart
 from tammes.geometry.packing import pack
 from tammes.geometry.sphere import normalize
-from tammes.geometry.sweeps import sweep_apart
 
 K, D = 4_217, 17
 

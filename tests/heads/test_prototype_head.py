@@ -4,8 +4,12 @@ import copy
 import io
 import math
 import pickle
+import pkgutil
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,12 +17,23 @@ from torch import nn
 
 import tammes
 from tammes import MixedLabels, PrototypeHead, parse, sample_margins
-from tammes.losses import LDAM, ArcFace, CosFace, CrossEntropy, LMSoftmax, LSoftmax, NormFace, SphereFace
+from tammes.losses import (
+    LDAM,
+    ArcFace,
+    CosFace,
+    CrossEntropy,
+    LMSoftmax,
+    LSoftmax,
+    NormFace,
+    SampleMargin,
+    SphereFace,
+    ZeroCentroid,
+)
 
 COUNTS = [500, 100, 50, 20, 10, 5, 2]
 
 
-def test_the_head_is_its_functional_twin(head, embeddings, labels):
+def test_the_head_equals_its_functional_form(head, embeddings, labels):
     loss, twin = head(embeddings, labels), head.objective(embeddings, head.weight, labels)
     torch.testing.assert_close(loss, twin)
     leaves = (embeddings, head.weight)
@@ -51,9 +66,9 @@ def test_terms_are_those_of_the_last_forward(head, embeddings, labels):
     with torch.no_grad():
         z, y = embeddings[kept], labels[kept]
         expected = {
-            "CosFace(s=8, m=0.2)": CosFace(scale=8, margin=0.2)(z, head.weight, y),
-            "R_sm": -sample_margins(z, head.weight, y).mean(),
-            "R_w": F.normalize(head.weight, dim=1).mean(0).square().sum(),
+            "CosFace": CosFace(scale=8, margin=0.2)(z, head.weight, y),
+            "SampleMargin": -sample_margins(z, head.weight, y).mean(),
+            "ZeroCentroid": F.normalize(head.weight, dim=1).mean(0).square().sum(),
             "accuracy": (head.predict(z) == y).float().mean(),
             "margin": sample_margins(z, head.weight, y).mean(),
         }
@@ -61,6 +76,33 @@ def test_terms_are_those_of_the_last_forward(head, embeddings, labels):
     for name, value in expected.items():
         torch.testing.assert_close(head.terms[name], value)
         assert not head.terms[name].requires_grad
+
+
+def test_the_keys_of_terms_survive_a_margin_warm_up_and_tell_equal_classes_apart(embeddings, labels):
+    head = PrototypeHead(5, 7, "ArcFace(s=8, m=0.1) + R_w + 0.5*R_w(normalize=False)")
+    head(embeddings, labels)
+    names = ["ArcFace", "ZeroCentroid", "ZeroCentroid_2", "accuracy", "margin"]
+    assert list(head.terms) == names
+    assert head.terms["ZeroCentroid_2"] == ZeroCentroid(normalize=False)(embeddings, head.weight, labels)
+    head.objective = "ArcFace(s=8, m=0.5) + R_w + 0.5*R_w(normalize=False)"
+    head(embeddings, labels)
+    assert list(head.terms) == names
+
+
+def test_an_objective_may_be_given_as_text(embeddings, labels):
+    head = PrototypeHead(5, 7, "CosFace(s=8, m=0.2) + 0.5*R_sm")
+    assert head.objective == CosFace(scale=8, margin=0.2) + 0.5 * SampleMargin()
+    head.objective = "CE"
+    assert head.objective == CrossEntropy()
+    assert copy.deepcopy(head)(embeddings, labels) == CrossEntropy()(embeddings, head.weight, labels)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_sizes_may_be_numpy_integers(embeddings, labels):
+    head = PrototypeHead(np.int64(5), np.int32(7), "NormFace(s=8)", block_size=np.int64(2))
+    assert [type(n) for n in (head.in_features, head.num_classes, head.block_size)] == [int] * 3
+    assert head(embeddings, labels).isfinite()
+    assert head.predict(embeddings, top=np.int64(2)).shape == (11, 2)
 
 
 def test_terms_are_weighted_by_sample_and_do_not_depend_on_the_reduction(head, embeddings, labels):
@@ -209,7 +251,7 @@ def test_autocast_leaves_the_loss_in_float32(objective, labels):
     assert gradient.isfinite().all()
 
 
-def test_fast_products_err_by_their_dtype_and_no_more(objective, embeddings, labels):
+def test_fast_products_are_as_accurate_as_their_dtype(objective, embeddings, labels):
     exact, fast = (PrototypeHead(5, 7, objective, fast_products=flag) for flag in (False, True))
     fast.load_state_dict(exact.state_dict())
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -313,3 +355,87 @@ def test_training_drives_the_prototypes_to_the_simplex():
 
 def test_repr_shows_sizes_and_objective(head):
     assert repr(head) == "PrototypeHead(5, 7, 'CosFace(s=8, m=0.2) + 0.5*R_sm + 10*R_w')"
+
+
+def test_an_objective_can_be_assigned_while_other_threads_run_forwards(embeddings, labels):
+    head = PrototypeHead(5, 7, NormFace(scale=8))
+    objectives = [
+        CosFace(scale=8, margin=[0.1 * j for j in range(7)]),
+        NormFace(scale=4),
+        LDAM(scale=8, counts=COUNTS),
+    ]
+    right = {objective(embeddings, head.weight, labels).item() for objective in objectives}
+    head.objective = objectives[0]
+    done = Event()
+
+    def forwards():
+        values = []
+        while not done.is_set():
+            values.append(head(embeddings, labels).item())
+        return values
+
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(forwards) for _ in range(2)]
+        for step in range(300):
+            head.objective = objectives[step % 3]
+        done.set()
+        for value in (value for future in running for value in future.result()):
+            assert any(value == pytest.approx(truth, rel=1e-5) for truth in right)
+
+
+@pytest.mark.parametrize("sample_rate", [None, 1.0])
+@pytest.mark.parametrize("block_size", ["auto", None])
+def test_torch_func_differentiates_a_head(head, embeddings, labels, block_size, sample_rate):
+    other = PrototypeHead(
+        5, 7, parse("CosFace(s=8, m=0.2) + MHE"), block_size=block_size, sample_rate=sample_rate
+    )
+    weight = other.weight.detach()
+
+    def loss(weight, z, y):
+        return torch.func.functional_call(other, {"weight": weight}, (z, y))
+
+    found = torch.func.grad(loss, argnums=(0, 1))(weight, embeddings.detach(), labels)
+    expected = torch.autograd.grad(other(embeddings, labels), (other.weight, embeddings))
+    torch.testing.assert_close(found, tuple(g.to_dense() for g in expected))
+
+
+def test_torch_func_gives_gradients_per_sample(head, embeddings, labels):
+    z, weight = embeddings.detach(), head.weight.detach()
+
+    def loss(weight, row, label):
+        return torch.func.functional_call(head, {"weight": weight}, (row[None], label[None]))
+
+    found = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(weight, z, labels)
+    for row, label, gradient in zip(z, labels, found, strict=True):
+        expected = torch.autograd.grad(head(row[None], label[None]), head.weight)[0]
+        torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"sample_rate": 0.5}], ids=["all classes", "sampled"])
+def test_a_whole_pickled_head_loads_with_weights_only_once_its_classes_are_trusted(
+    options, embeddings, labels
+):
+    objective = CosFace(scale=8, margin=[0.1 * j for j in range(7)]) + 0.5 * LDAM(scale=4)
+    head = PrototypeHead(5, 7, objective, class_counts=COUNTS, **options)
+    head(embeddings, labels).backward()
+    file = io.BytesIO()
+    torch.save(head, file)
+    file.seek(0)
+    needed = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+    assert not any("workspace" in name.lower() or "Goal" in name for name in needed)
+    assert all(name.startswith("tammes.") for name in needed)
+    file.seek(0)
+    with torch.serialization.safe_globals([pkgutil.resolve_name(name) for name in needed]):
+        other = torch.load(file, weights_only=True)
+    assert other.objective == objective
+    assert other.eval()(embeddings, labels) == head.eval()(embeddings, labels)
+
+
+def test_the_older_onnx_exporter_knows_every_operation_of_the_logits(head):
+    pytest.importorskip("onnx")
+    model = nn.Sequential(nn.Linear(4, 5), head).eval()
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's tracer, about every check of a shape
+        torch.onnx.export(model, (torch.randn(2, 4),), file, dynamo=False)
+    assert len(file.getvalue()) > 100

@@ -8,9 +8,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from tammes import MixedLabels, PrototypeHead, parse
-from tammes.losses import LDAM, CosFace, LMSoftmax, NormFace
+from tammes.losses import LDAM, CosFace, LMSoftmax, NormFace, SampleMargin
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -22,7 +23,8 @@ CONSTRUCTORS = {
         TypeError,
         "in_features must be an integer, got 5.0",
     ),
-    "text": (lambda: PrototypeHead(5, 7, "CE"), TypeError, r"must be an Objective, got str.*tammes.parse"),
+    "text": (lambda: PrototypeHead(5, 7, "CEE"), ValueError, "Unknown term 'CEE'.*Did you mean CE"),
+    "no term": (lambda: PrototypeHead(5, 7, sum([])), TypeError, "must be an Objective or its text, got 0"),
     "init": (
         lambda: PrototypeHead(5, 7, LOSS, init="best"),
         ValueError,
@@ -56,7 +58,7 @@ CONSTRUCTORS = {
     "LDAM without counts": (
         lambda: PrototypeHead(5, 7, LDAM(scale=8)),
         ValueError,
-        "LDAM needs the class counts",
+        "LDAM needs class counts",
     ),
     "margins": (
         lambda: PrototypeHead(5, 7, CosFace(scale=8, margin=[0.1, 0.2])),
@@ -112,10 +114,14 @@ CALLS = {
     "top": (
         lambda h, z, y: h.predict(z, top=8),
         ValueError,
-        "top must be at most the 7 classes there are, got 8",
+        "top must be at most .* 7, got 8",
     ),
     "no top": (lambda h, z, y: h.predict(z, top=0), ValueError, "top must be at least 1, got 0"),
-    "objective": (lambda h, z, y: setattr(h, "objective", "CE"), TypeError, "must be an Objective, got str"),
+    "objective": (
+        lambda h, z, y: setattr(h, "objective", 3.5),
+        TypeError,
+        "must be an Objective or its text, got 3.5.*Write it like",
+    ),
     "margins": (
         lambda h, z, y: setattr(h, "objective", CosFace(scale=8, margin=[0.1, 0.2])),
         ValueError,
@@ -124,7 +130,7 @@ CALLS = {
     "LDAM": (
         lambda h, z, y: setattr(h, "objective", LDAM(scale=8)),
         ValueError,
-        "LDAM needs the class counts",
+        "LDAM needs class counts",
     ),
 }
 
@@ -177,3 +183,43 @@ def test_all_rows_ignored(head, embeddings, labels):
     assert head.weight.grad.eq(0).all()
     assert embeddings.grad.eq(0).all()
     assert all(value == 0 for value in head.terms.values())
+
+
+WAYS_OUT = {
+    "sequences": (lambda z, y: (z[None], y[None]), r"shape \(1, 11, 5\).*embeddings\.flatten\(0, 1\)"),
+    "one vector": (lambda z, y: (z[0], y[:1]), r"shape \(5,\).*embeddings\.unsqueeze\(0\)"),
+    "a column of labels": (lambda z, y: (z, y[:, None]), r"shape \(11, 1\).*labels\.squeeze\(1\)"),
+    "integer one-hot": (
+        lambda z, y: (z, nn.functional.one_hot(y, 7)),
+        r"shape \(11, 7\).*labels\.argmax\(1\), or labels\.float\(\)",
+    ),
+    "a table of labels": (lambda z, y: (z, y.expand(2, -1)), r"shape \(2, 11\).*labels\.flatten\(\)"),
+    "a label alone": (lambda z, y: (z[:1], y[0]), r"shape \(\).*labels\.unsqueeze\(0\)"),
+}
+
+
+@pytest.mark.parametrize("name", WAYS_OUT)
+def test_shapes_that_people_bring_get_a_way_out(name, head, embeddings, labels):
+    change, match = WAYS_OUT[name]
+    with pytest.raises(ValueError, match=match):
+        head(*change(embeddings, labels))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_check_finds_what_is_not_finite_and_says_where(value, head, embeddings, labels):
+    broken = embeddings.detach().clone()
+    broken[4, 2] = value
+    with pytest.raises(ValueError, match=r"embeddings must be finite, got .* at \[4, 2\]"):
+        head(broken, labels, check=True)
+    with torch.no_grad():
+        head.weight[3, 1] = value
+    with pytest.raises(ValueError, match=r"weight must be finite, got .* at \[3, 1\]"):
+        head(embeddings, labels, check=True)
+    assert not head(embeddings, labels).isfinite()
+
+
+@pytest.mark.filterwarnings("ignore:.*classes:UserWarning")
+def test_check_names_the_term_that_overflows(labels):
+    head = PrototypeHead(5, 7, NormFace(scale=3e38) + SampleMargin())
+    with pytest.raises(ValueError, match=r"loss must be finite, got inf in NormFace\(s=3e\+38\), although"):
+        head(-head.weight.detach()[labels], labels, check=True)

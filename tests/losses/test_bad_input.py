@@ -10,20 +10,30 @@ import torch
 
 from tammes.losses import (
     LDAM,
+    VS,
+    AdaFace,
     ArcFace,
+    BalancedSoftmax,
+    Circle,
     CombinedMargin,
     CosFace,
     CrossEntropy,
+    CurricularFace,
+    ElasticFace,
     Focal,
     GMSoftmax,
     HypersphericalEnergy,
     LMSoftmax,
+    LogitAdjusted,
     LSoftmax,
+    MagFace,
     MixedLabels,
+    MVSoftmax,
     NormFace,
     SampleMargin,
     SphereFace,
     ZeroCentroid,
+    dynamic_margins,
     ldam_margins,
     parse,
 )
@@ -38,8 +48,8 @@ CONSTRUCTORS = [
     (lambda: ArcFace(scale="64", margin=0.1), TypeError, "ArcFace's scale must be a number, got '64'"),
     (lambda: LMSoftmax(scale=True), TypeError, "LMSoftmax's scale must be a number, got True"),
     (lambda: NormFace(scale=10**400), ValueError, "NormFace's scale must be finite"),
-    (lambda: CrossEntropy(scale=2), ValueError, r"CE of raw inner products has no scale.*normalize=True"),
-    (lambda: Focal(scale=2), ValueError, r"Focal of raw inner products has no scale.*normalize=True"),
+    (lambda: CrossEntropy(scale=2), ValueError, r"CE of raw inner products takes no scale.*normalize=True"),
+    (lambda: Focal(scale=2), ValueError, r"Focal of raw inner products takes no scale.*normalize=True"),
     (lambda: Focal(gamma=-1), ValueError, r"Focal's gamma must lie in \[0, 100\], got -1"),
     (lambda: CosFace(scale=1, margin=-0.1), ValueError, r"CosFace's margin must lie in \[0, 2\], got -0.1"),
     (lambda: CosFace(scale=1, margin=2.1), ValueError, r"CosFace's margin must lie in \[0, 2\], got 2.1"),
@@ -85,6 +95,30 @@ CONSTRUCTORS = [
     (lambda: LDAM(scale=1, counts=5), TypeError, "LDAM's counts must be .* a sequence .* got 5"),
     (lambda: LDAM(scale=1, max_margin=3), ValueError, r"LDAM's max_margin must lie in \[0, 2\], got 3"),
     (lambda: LDAM(scale=1, C=0), ValueError, "LDAM's C must be positive, got 0"),
+    (lambda: BalancedSoftmax(scale=2), ValueError, r"BalancedSoftmax of raw inner products takes no scale"),
+    (lambda: BalancedSoftmax(counts=[3, 0]), ValueError, "The count of class 1 must be positive, got 0"),
+    (lambda: LogitAdjusted(tau=-1), ValueError, r"LogitAdjusted's tau must lie in \[0, 10\], got -1"),
+    (lambda: VS(gamma=11), ValueError, r"VS's gamma must lie in \[0, 10\], got 11"),
+    (lambda: VS(counts=5), TypeError, "VS's counts must be .* a sequence .* got 5"),
+    (lambda: AdaFace(margin=22.9), ValueError, r"AdaFace's margin must lie in .*radians"),
+    (lambda: AdaFace(momentum=2), ValueError, r"AdaFace's momentum must lie in \[0, 1\], got 2"),
+    (lambda: MagFace(low_norm=0), ValueError, "MagFace's low_norm must be positive, got 0"),
+    (lambda: MagFace(low_norm=110), ValueError, "low_norm must be below its high_norm, got 110 and 110"),
+    (
+        lambda: MagFace(low_margin=0.9),
+        ValueError,
+        "must be below its high_margin, got 0.9 and 0.8",
+    ),
+    (lambda: ElasticFace(form="sphere"), ValueError, "ElasticFace's form must be one of 'arc', 'cos'"),
+    (lambda: ElasticFace(margin=1.8), ValueError, r"ElasticFace's margin must lie in \[0, 1.5708\], got 1.8"),
+    (lambda: ElasticFace(std=-0.1), ValueError, r"ElasticFace's std must lie in \[0, 1\], got -0.1"),
+    (lambda: CurricularFace(margin=28.6), ValueError, "CurricularFace's margin must lie in .*radians"),
+    (lambda: MVSoftmax(t=0.5), ValueError, r"MVSoftmax's t for 'adaptive' must lie in \[1, 10\], got 0.5"),
+    (lambda: MVSoftmax(emphasis="none"), ValueError, "emphasis must be one of 'adaptive', 'fixed', got"),
+    (lambda: Circle(margin=1.5), ValueError, r"Circle's margin must lie in \[0, 1\], got 1.5"),
+    (lambda: Circle(scale=0), ValueError, "Circle's scale must be positive, got 0"),
+    (lambda: dynamic_margins([3, 4], 0.5, 0.2), ValueError, "low must be at most high, got 0.5 and 0.2"),
+    (lambda: dynamic_margins([3, 0], 0.2, 0.5), ValueError, "The count of class 1 must be positive, got 0"),
     (lambda: ldam_margins([3, math.inf]), ValueError, "The count of class 1 must be finite"),
 ]
 
@@ -120,7 +154,7 @@ BATCHES = {
     "integer embeddings": ((Z.long(), W, Y), TypeError, r"embeddings must be floating.*\.float\(\)"),
     "weight a vector": ((Z, W[0], Y), ValueError, r"weight must be a matrix.*got shape \(3,\)"),
     "integer weight": ((Z, W.long(), Y), TypeError, "weight must be floating point, got torch.int64"),
-    "one class": ((Z, W[:1], 0 * Y), ValueError, r"at least 2 classes, got a weight of shape \(1, 3\)"),
+    "one class": ((Z, W[:1], 0 * Y), ValueError, r"at least 2 classes, got shape \(1, 3\)"),
     "empty batch": ((Z[:0], W, Y[:0]), ValueError, r"at least one row, got shape \(0, 3\). Skip empty"),
     "soft shape": ((Z, W, SOFT[:, :3]), ValueError, r"Soft targets must have shape \(5, 4\).*got \(5, 3\)"),
     "soft negative": ((Z, W, SOFT - 0.5), ValueError, "Soft targets must not be negative, got -0.25"),
@@ -193,8 +227,10 @@ def test_options(name):
 @pytest.mark.parametrize(
     ("text", "wording"),
     [
-        ("LDAM(s=8)", r"LDAM needs the class counts: LDAM\(counts=\[...\]\), or class_counts="),
-        ("LAS", r"LAS needs the class counts: LAS\(counts=\[...\]\), or class_counts="),
+        ("LDAM(s=8)", r"LDAM needs class counts: pass LDAM\(counts=\[...\]\), or class_counts="),
+        ("LAS", r"LAS needs class counts: pass LAS\(counts=\[...\]\), or class_counts="),
+        ("VS", r"VS needs class counts: pass VS\(counts=\[...\]\), or class_counts="),
+        ("BalancedSoftmax(counts=[3, 4, 5])", "BalancedSoftmax has offset for 3 classes, but there are 4"),
         ("LAS(counts=[3, 4, 5])", "LAS has smoothing for 3 classes, but there are 4"),
         ("LDAM(s=8, counts=[3, 4, 5])", "LDAM has margin for 3 classes, but there are 4"),
         ("R_w + CosFace(s=8, m=[0.1, 0.2, 0.3])", "CosFace has margin for 3 classes, but there are 4"),
@@ -205,12 +241,18 @@ def test_parameters_per_class_must_fit_the_classes(text, wording):
         parse(text)(Z, W, Y)
 
 
+@pytest.mark.parametrize("text", ["CurricularFace", "MVSoftmax"])
+def test_logits_that_depend_on_the_label_refuse_soft_targets(text):
+    with pytest.raises(ValueError, match=rf"{text} weights wrong classes .* class indices or MixedLabels"):
+        parse(text)(Z, W, SOFT)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_nan_and_infinity_are_named_when_asked_for(value):
     embeddings = Z.clone()
     embeddings[2, 1] = value
     with pytest.raises(
-        ValueError, match=rf"embeddings must be finite, got {value} at \[2, 1\]. Look upstream"
+        ValueError, match=rf"embeddings must be finite, got {value} at \[2, 1\]. Common causes"
     ):
         NormFace(scale=8)(embeddings, W, Y, check=True)
     assert not NormFace(scale=8)(NAN, W, Y).isfinite()

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from pytorch_metric_learning import losses as peers
 from torch import Tensor, nn
 
-from tammes.losses import ArcFace, CosFace, LSoftmax, NormFace, Scores, SphereFace, Term, arcface
+from tammes.losses import ArcFace, CosFace, LSoftmax, NormFace, Scores, SphereFace, Term
+from tammes.losses.functional import arcface
 
 K, D = 7, 4
 

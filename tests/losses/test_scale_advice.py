@@ -3,13 +3,23 @@
 import math
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
 from tammes import PrototypeHead, parse, suggest_scale
+from tammes.heads import prototype
 from tammes.losses import NormFace
-from tammes.losses.advice import warnings_for
+from tammes.losses.advice import GUIDE, scale_warnings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet(monkeypatch):
+    """As in a fresh process."""
+    monkeypatch.setattr(prototype, "ADVICE_GIVEN", set())
 
 
 def at_the_simplex(k: int, lead: float, scale: float, margin: float = 0.0) -> float:
@@ -52,15 +62,16 @@ SILENT = [
     "LSoftmax",
     "LMSoftmax(s=512)",
     "R_sm + 100*R_w",
+    "NormFace(s=64) + 0.5*R_sm",
     f"CosFace(s=512, m={[0.1] * 10})",
 ]
 LOUD = {
-    "NormFace(s=1)": "cannot reach a small loss with 10 classes: it is 1.38 at the largest margins",
-    "NormFace(s=512)": "of its gradient left at half of the largest margin with 10 classes",
-    "CosFace(s=8, m=1.2)": "cannot reach a small loss",
-    "ArcFace(s=64, m=0.5)": "of its gradient left.*add 0.5 \\* SampleMargin",
-    "SphereFace(s=200, m=1.5)": "of its gradient left",
-    "R_w + CombinedMargin(s=1)": "CombinedMargin.* cannot reach a small loss",
+    "NormFace(s=1)": "cannot fall below 1.38 with 10 classes; try s=6.11:",
+    "NormFace(s=512)": "s=512 is too large for 10 classes",
+    "CosFace(s=8, m=1.2)": "cannot fall below",
+    "ArcFace(s=64, m=0.5)": "^s=64 is too large for 10 classes; try s=6 or add '\\+ 0.5\\*R_sm':",
+    "SphereFace(s=200, m=1.5)": "s=200 is too large for 10 classes",
+    "R_w + CombinedMargin(s=1)": "CombinedMargin.* cannot fall below",
 }
 
 
@@ -77,7 +88,9 @@ def test_unsound_scales_are_named_in_one_line(text):
         head = PrototypeHead(16, 10, parse(text))
     assert len(caught) == 1
     assert "\n" not in str(caught[0].message)
-    assert "suggest_scale" in str(caught[0].message)
+    assert len(str(caught[0].message)) < 130
+    assert (ROOT / GUIDE).is_file()
+    assert str(caught[0].message).endswith(GUIDE)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         head(torch.randn(3, 16), torch.arange(3))
@@ -86,15 +99,36 @@ def test_unsound_scales_are_named_in_one_line(text):
 def test_the_loss_in_the_warning_is_that_of_the_simplex():
     k = 10
     w = torch.eye(k, dtype=torch.float64) - 1 / k
-    (line,) = warnings_for(NormFace(scale=1), k, k / (k - 1))
-    assert f"it is {NormFace(scale=1)(w, w, torch.arange(k)).item():.3g} at" in line
+    (line,) = scale_warnings(NormFace(scale=1), k, k / (k - 1))
+    assert f" below {NormFace(scale=1)(w, w, torch.arange(k)).item():.3g} " in line
+
+
+def test_a_warning_comes_once_a_process():
+    with pytest.warns(UserWarning, match="s=512 is too large"):
+        PrototypeHead(16, 10, NormFace(scale=512))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrototypeHead(16, 10, NormFace(scale=512))
+    with pytest.warns(UserWarning, match="too large for 11"):  # another head, another line
+        PrototypeHead(16, 11, NormFace(scale=512))
+
+
+@pytest.mark.parametrize("text", ["ArcFace(s=64, m=0.5)", "CosFace(s=64, m=0.35)", "CosFace(s=64, m=0.4)"])
+@pytest.mark.parametrize("people", [10_572, 85_742, 93_431, 360_232])
+def test_published_face_settings_pass_at_the_sizes_they_were_made_for(text, people):
+    assert scale_warnings(parse(text), people, people / (people - 1)) == []
+
+
+def test_others_at_these_sizes_do_not_pass():
+    assert scale_warnings(NormFace(scale=64), 10_572, 1.0)
+    assert scale_warnings(parse("ArcFace(s=64, m=0.5)"), 9_999, 1.0)
 
 
 def test_more_classes_than_fit_the_simplex_need_larger_scales():
     """20 classes in the plane can lead by 1 - cos(18 deg) = 0.05 only; the scale offered is one for that."""
-    with pytest.warns(UserWarning, match="cannot reach a small loss with 20 classes") as caught:
+    with pytest.warns(UserWarning, match="cannot fall below .* with 20 classes") as caught:
         PrototypeHead(2, 20, NormFace(scale=16))
-    (offered,) = map(float, re.findall(r"s = (\S+) \(see", str(caught[0].message)))
+    (offered,) = map(float, re.findall(r"try s=(\S+): ", str(caught[0].message)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PrototypeHead(2, 20, NormFace(scale=offered))
@@ -102,7 +136,7 @@ def test_more_classes_than_fit_the_simplex_need_larger_scales():
 
 
 def test_three_classes_on_a_line_are_hopeless():
-    with pytest.warns(UserWarning, match="cannot reach a small loss with 3 classes: it is 1.1 at.*s = inf"):
+    with pytest.warns(UserWarning, match="cannot fall below 1.1 with 3 classes; try s=inf"):
         PrototypeHead(1, 3, NormFace(scale=16))
 
 

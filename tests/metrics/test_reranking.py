@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from tammes.metrics.reranking import k_reciprocal_distances
-from tammes.metrics.retrieval import Shots, retrieval, retrieval_of_scores
+from tammes.metrics.retrieval import Shots, retrieval_metrics, retrieval_metrics_of_scores
 
 
 def plain(points: np.ndarray, q: int, k1: int, k2: int, weight: float) -> np.ndarray:
@@ -53,9 +53,9 @@ def test_reranking_helps_where_classes_are_threads():
     people = torch.arange(2).repeat_interleave(40)
     query, rest = torch.tensor([0, 40]), torch.tensor([*range(1, 40), *range(41, 80)])
     asked, held = Shots(people[query]), Shots(people[rest])
-    before = retrieval(arcs[query], arcs[rest], asked, held, metric="euclidean")
+    before = retrieval_metrics(arcs[query], arcs[rest], asked, held, metric="euclidean")
     distances = k_reciprocal_distances(arcs[query], arcs[rest], metric="euclidean")
-    after = retrieval_of_scores(-distances, asked, held)
+    after = retrieval_metrics_of_scores(-distances, asked, held)
     assert after.numbers()["mAP"] > before.numbers()["mAP"] + 0.02
 
 

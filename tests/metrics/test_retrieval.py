@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from tammes.metrics import retrieval as module
-from tammes.metrics.retrieval import JUNK, Shots, nearest, retrieval, retrieval_of_scores
+from tammes.metrics.retrieval import JUNK, Shots, nearest, retrieval_metrics, retrieval_metrics_of_scores
 
 
 def by_the_loop(scores, asked: Shots, held: Shots) -> list[tuple[float, int, float] | None]:
@@ -49,15 +49,15 @@ def test_lists_measure_as_in_the_plain_loop(seed, metric):
     else:
         scores = -(queries[:, None] - gallery[None]).square().sum(-1).sqrt()
     expected = by_the_loop(scores, asked, held)
-    assert_agrees(retrieval(queries, gallery, asked, held, metric=metric), expected)
-    assert_agrees(retrieval_of_scores(scores, asked, held), expected)
+    assert_agrees(retrieval_metrics(queries, gallery, asked, held, metric=metric), expected)
+    assert_agrees(retrieval_metrics_of_scores(scores, asked, held), expected)
 
 
 def test_blocks_do_not_change_the_numbers(monkeypatch):
     queries, gallery, asked, held = random_case(9)
-    whole = retrieval(queries, gallery, asked, held)
+    whole = retrieval_metrics(queries, gallery, asked, held)
     monkeypatch.setattr(module, "TILE", 4 * len(gallery) + 1)
-    parts = retrieval(queries, gallery, asked, held)
+    parts = retrieval_metrics(queries, gallery, asked, held)
     np.testing.assert_array_equal(whole.average_precision, parts.average_precision)
     np.testing.assert_array_equal(whole.first_rank, parts.first_rank)
     assert parts.numbers() == whole.numbers()
@@ -68,7 +68,9 @@ def test_a_case_worked_by_hand():
     # a distractor 0, 1 (right), 2.
     people, cameras = torch.tensor([1, 2, 1, -1, 0, 1, 2]), torch.tensor([1, 2, 2, 3, 1, 3, 1])
     scores = torch.tensor([[0.9, 0.5, 0.2, 0.1, 0.0, -0.3, -0.8]])
-    found = retrieval_of_scores(scores, Shots(torch.tensor([1]), torch.tensor([1])), Shots(people, cameras))
+    found = retrieval_metrics_of_scores(
+        scores, Shots(torch.tensor([1]), torch.tensor([1])), Shots(people, cameras)
+    )
     assert found.average_precision.tolist() == pytest.approx([(1 / 2 + 2 / 4) / 2])
     assert found.first_rank.tolist() == [2]
     assert found.inverse_penalty.tolist() == pytest.approx([2 / 4])
@@ -77,7 +79,7 @@ def test_a_case_worked_by_hand():
 
 def test_without_cameras_nothing_is_left_out():
     scores = torch.tensor([[0.9, 0.5, 0.2]])
-    found = retrieval_of_scores(scores, Shots(torch.tensor([1])), Shots(torch.tensor([1, 2, 1])))
+    found = retrieval_metrics_of_scores(scores, Shots(torch.tensor([1])), Shots(torch.tensor([1, 2, 1])))
     assert found.average_precision.tolist() == pytest.approx([(1 + 2 / 3) / 2])
 
 
@@ -85,16 +87,16 @@ def test_only_the_order_of_scores_matters():
     # A library in use counts only positives above zero; ours must not see the sign.
     _, _, asked, held = random_case(2)
     scores = torch.rand(23, 171, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1
-    plain = retrieval_of_scores(scores, asked, held)
+    plain = retrieval_metrics_of_scores(scores, asked, held)
     for changed in (scores - 5, scores + 5, 3 * scores, scores.exp()):
         np.testing.assert_array_equal(
-            retrieval_of_scores(changed, asked, held).average_precision, plain.average_precision
+            retrieval_metrics_of_scores(changed, asked, held).average_precision, plain.average_precision
         )
 
 
 def test_a_collapsed_network_earns_nothing_by_ties():
     people = torch.tensor([1, 2, 2, 2, 1, 2])
-    found = retrieval(torch.ones(1, 3), torch.ones(6, 3), Shots(torch.tensor([1])), Shots(people))
+    found = retrieval_metrics(torch.ones(1, 3), torch.ones(6, 3), Shots(torch.tensor([1])), Shots(people))
     assert found.average_precision.tolist() == pytest.approx([(1 / 5 + 2 / 6) / 2])
     assert found.first_rank.tolist() == [5]
 
@@ -102,7 +104,7 @@ def test_a_collapsed_network_earns_nothing_by_ties():
 def test_queries_without_a_match_in_another_camera_are_counted_and_left_out():
     asked = Shots(torch.tensor([1, 2, -1]), torch.tensor([1, 1, 1]))
     held = Shots(torch.tensor([1, 2, -1]), torch.tensor([1, 2, 2]))
-    found = retrieval_of_scores(torch.eye(3), asked, held)
+    found = retrieval_metrics_of_scores(torch.eye(3), asked, held)
     assert found.unmatched == 2  # nobody is the person on junk
     assert found.numbers()["mAP"] == found.rank(1) == 1.0
 
@@ -130,19 +132,32 @@ def people_of(n: int) -> Shots:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: retrieval(torch.ones(2, 3), torch.ones(0, 3), people_of(2), people_of(0)), "no image among"),
-        (lambda: retrieval(torch.ones(2, 3), torch.ones(4, 5), people_of(2), people_of(4)), "3 and 5"),
-        (lambda: retrieval(torch.ones(2, 3), torch.ones(4, 3), people_of(2), people_of(3)), r"shape \(4,\)"),
         (
-            lambda: retrieval(torch.full((2, 3), torch.nan), torch.ones(4, 3), people_of(2), people_of(4)),
+            lambda: retrieval_metrics(torch.ones(2, 3), torch.ones(0, 3), people_of(2), people_of(0)),
+            "gallery must contain at least one image",
+        ),
+        (
+            lambda: retrieval_metrics(torch.ones(2, 3), torch.ones(4, 5), people_of(2), people_of(4)),
+            "3 and 5",
+        ),
+        (
+            lambda: retrieval_metrics(torch.ones(2, 3), torch.ones(4, 3), people_of(2), people_of(3)),
+            r"shape \(4,\)",
+        ),
+        (
+            lambda: retrieval_metrics(
+                torch.full((2, 3), torch.nan), torch.ones(4, 3), people_of(2), people_of(4)
+            ),
             "nan",
         ),
         (
-            lambda: retrieval(torch.ones(2, 3), torch.ones(4, 3), people_of(2), Shots(people_of(4).people)),
+            lambda: retrieval_metrics(
+                torch.ones(2, 3), torch.ones(4, 3), people_of(2), Shots(people_of(4).people)
+            ),
             "for neither",
         ),
         (
-            lambda: retrieval(torch.ones(1, 3), torch.ones(1, 3), people_of(1), people_of(1)),
+            lambda: retrieval_metrics(torch.ones(1, 3), torch.ones(1, 3), people_of(1), people_of(1)),
             "None of the 1 queries",
         ),
         (

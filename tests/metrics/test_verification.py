@@ -170,7 +170,7 @@ def test_the_bootstrap_draws_people_not_pairs():
     [
         ([0.1, 0.2], [True, True], "needs same and different pairs, got 2 and 0"),
         ([0.1, math.nan], [True, False], "scores must be finite, got nan for pair 1"),
-        ([0.1, 0.2, 0.3], [True, False], r"one entry a pair, got shapes \(3,\) and \(2,\)"),
+        ([0.1, 0.2, 0.3], [True, False], r"one entry per pair, got shapes \(3,\) and \(2,\)"),
     ],
 )
 def test_bad_pairs_are_named(scores, same, message):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import gamma_min, sample_margins
-from tammes.geometry.simplex import polygon, simplex
+from tammes.geometry.simplices import polygon, simplex
 from tammes.losses import GMSoftmax, LMSoftmax, Objective
 from tammes.theory import free_features, lm_softmax_bound
 

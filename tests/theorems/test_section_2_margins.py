@@ -12,7 +12,7 @@ from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.energy import riesz_energy
 from tammes.geometry.hull import one_vs_rest_margins
 from tammes.geometry.margins import class_margin, gamma_min, gamma_min_ceiling, sample_margins
-from tammes.geometry.simplex import orthoplex, polygon, simplex
+from tammes.geometry.simplices import orthoplex, polygon, simplex
 from tammes.geometry.sphere import normalize
 from tammes.losses import HypersphericalEnergy, LMSoftmax
 from tammes.theory import free_features
@@ -32,6 +32,18 @@ def test_lemma_2_1_no_points_have_less_riesz_energy_than_the_simplex(k, d, power
     least = riesz_energy(simplex(k, d), power)
     for points, _ in trials(40, simplex(k, d)):
         assert riesz_energy(points, power) >= least * (1 - 1e-12)
+
+
+def test_equation_2_4_as_printed_cannot_tell_a_packing_from_others():
+    """Its limit is 0 wherever all distances exceed 1: at the square, and at a worse rectangle."""
+    angles = tensor([0.0, 75.0, 180.0, 255.0]).double().deg2rad()
+    rectangle = torch.stack([angles.cos(), angles.sin()], 1)
+    assert class_margin(rectangle) < class_margin(polygon(4))
+    assert torch.cdist(rectangle, rectangle).fill_diagonal_(9.0).min() > 1
+    for points in (polygon(4), rectangle):
+        assert riesz_energy(points, 400.0) < 1e-30
+    # The best packing of seven in the plane has distances below 1, and grows to infinity as all others do.
+    assert riesz_energy(polygon(7), 400.0) > 1e20
 
 
 @pytest.mark.parametrize(("k", "d", "power"), [(3, 2, 1.0), (5, 4, 2.0), (6, 9, 7.0)])

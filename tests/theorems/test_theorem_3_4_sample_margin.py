@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, tensor
 
 from tammes.geometry.margins import class_margin, gamma_min, mean_sample_margin, sample_margin_ceiling
-from tammes.geometry.simplex import polygon, simplex
+from tammes.geometry.simplices import polygon, simplex
 from tammes.geometry.sphere import normalize
 from tammes.losses import SampleMargin
 from tammes.theory import free_features, sample_margin_bound

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tammes.geometry.simplex import simplex
+from tammes.geometry.simplices import simplex
 from tammes.losses import (
     LDAM,
     ArcFace,

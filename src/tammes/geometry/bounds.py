@@ -1,20 +1,20 @@
-"""How large a class margin k prototypes in d dimensions can have: exact where proved, else upper bounds."""
+"""The largest class margin of k prototypes in d dimensions: exact where proved, otherwise upper bounds."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from tammes import checks
+from tammes._common import checks
 
 
 class LargestClassMargin(NamedTuple):
-    """The largest class margin, or an upper bound of it.
+    """The largest class margin, or an upper bound on it.
 
     Attributes:
-        angle: radians.
-        exact: whether a packing with this angle is known; otherwise no packing can exceed it.
-        name: the theorem that says so.
+        angle: The angle in radians.
+        exact: Whether a packing attains this angle; otherwise it is only an upper bound.
+        name: Name of the theorem.
     """
 
     angle: float
@@ -23,18 +23,18 @@ class LargestClassMargin(NamedTuple):
 
 
 def largest_class_margin(k: int, d: int) -> LargestClassMargin:
-    r"""The largest possible smallest angle between k unit vectors in d dimensions.
+    r"""The largest possible minimum angle between k unit vectors in d dimensions.
 
     Exact for
 
     - k <= d + 1, the regular simplex: :math:`\arccos(-1/(k-1))`;
     - d + 2 <= k <= 2 d, part of the orthoplex (Rankin): 90 degrees;
     - d = 2, the regular polygon: :math:`2 \pi / k`;
-    - a few more sizes whose optimum has been proved and has a formula, such as d = 3 and k = 7 to 12 or 24.
+    - a few more sizes with a proved optimum in closed form, such as d = 3 and k = 7 to 12 or 24.
 
-    Elsewhere the least of the bounds that apply: Levenshtein's for every d (the best that linear
-    programming gives in closed form; met by the icosahedron and the roots of E8, among others) and Fejes
-    Tóth's for d = 3.
+    Otherwise the smallest applicable upper bound: Levenshtein's for every d (the best closed-form linear
+    programming bound, attained by the icosahedron and the roots of E8, among others) and Fejes Tóth's for
+    d = 3.
 
     >>> margin = largest_class_margin(8, 3)
     >>> f"{math.degrees(margin.angle):.4f}", margin.exact
@@ -42,8 +42,8 @@ def largest_class_margin(k: int, d: int) -> LargestClassMargin:
     >>> largest_class_margin(1000, 128).name
     'Levenshtein'
     """
-    checks.at_least("k", k, 2)
-    checks.at_least("d", d, 1)
+    k = checks.at_least("k", k, 2)
+    d = checks.at_least("d", d, 1)
     if k <= d + 1:
         return LargestClassMargin(math.pi - math.acos(1 / (k - 1)), True, "simplex")
     if d == 1:
@@ -62,20 +62,20 @@ def largest_class_margin(k: int, d: int) -> LargestClassMargin:
 
 
 def fejes_toth(k: int) -> float:
-    r"""Upper bound of the smallest angle between k >= 3 points on the sphere in three dimensions, in radians.
+    r"""Fejes Tóth's upper bound on the minimum angle between k >= 3 points in three dimensions, in radians.
 
     .. math:: \cos \theta \ge \tfrac{1}{2} (\cot^2 \omega - 1), \quad \omega = \frac{k \pi}{6 (k - 2)}
 
-    The side of an equilateral spherical triangle, 2 k - 4 of which cover the sphere; met for k = 3, 4, 6
-    and 12.
+    The side of an equilateral spherical triangle such that 2 k - 4 of them cover the sphere; attained for
+    k = 3, 4, 6 and 12.
     """
     omega = k * math.pi / (6 * (k - 2))
-    # cos(theta) = (cot^2 - 1) / 2 is sin(theta / 2) = sqrt(3 - cot^2) / 2, which keeps small angles exact.
+    # Equivalently sin(theta / 2) = sqrt(3 - cot^2) / 2, which is accurate for small angles.
     return 2 * math.asin(math.sqrt(max(0.0, 3 - 1 / math.tan(omega) ** 2)) / 2)
 
 
 def levenshtein(k: int, d: int) -> float:
-    r"""Levenshtein's upper bound of the smallest angle between k points in d >= 3 dimensions, in radians.
+    r"""Levenshtein's upper bound on the minimum angle between k points in d >= 3 dimensions, in radians.
 
     A code whose largest cosine is s has at most :math:`L_m(s)` points, where for m = 2 l - 1 and 2 l
 
@@ -106,7 +106,7 @@ def levenshtein(k: int, d: int) -> float:
 
 
 def _delsarte(m: int, d: int) -> int:
-    """Fewest points of a spherical m-design in d dimensions, where the bound of order m takes over."""
+    """Minimum size of a spherical m-design in d dimensions, above which the bound of order m applies."""
     half = m // 2
     if m % 2:
         return 2 * math.comb(half + d - 1, d - 1)
@@ -114,7 +114,7 @@ def _delsarte(m: int, d: int) -> int:
 
 
 def _code_size(m: int, d: int, s: float) -> float:
-    """The bound :math:`L_m(s)` on the number of points whose cosines are at most s."""
+    """The bound :math:`L_m(s)` on the number of points with pairwise cosines of at most s."""
     if m % 2:
         order = (m + 1) // 2
         below, here = _gegenbauer(order, d, s)
@@ -163,7 +163,7 @@ def _snub_cube() -> float:
     return 1 - 2 * (2 - t) / (3 - t)
 
 
-# Largest cosine at sizes where the optimum is proved and the general bounds do not meet it.
+# Largest cosine for sizes with a proved optimum that the general bounds do not attain.
 _PROVED = {
     (7, 3): (_cubic_root([3, -9, -3, 1], 0.21), "Schütte and van der Waerden 1951"),
     (8, 3): ((math.sqrt(8) - 1) / 7, "Schütte and van der Waerden 1951"),
@@ -175,9 +175,13 @@ _PROVED = {
     (10, 4): (1 / 6, "Bachoc and Vallentin 2009"),
     (24, 4): (1 / 2, "de Laat, Leijenhorst and de Muinck Keizer 2024"),
     (120, 4): ((1 + math.sqrt(5)) / 4, "Böröczky 1978"),
+    (288, 16): (1 / 4, "Cohn, de Laat and Leijenhorst 2024"),
+    (56, 20): (1 / 15, "Cohn, de Laat and Leijenhorst 2024"),
+    (50, 21): (1 / 21, "Cohn, de Laat and Leijenhorst 2024"),
+    (77, 21): (1 / 12, "Cohn, de Laat and Leijenhorst 2024"),
 }
 
-# Sizes of known packings that meet Levenshtein's bound (V. I. Levenshtein 1992; H. Cohn and A. Kumar 2007).
+# Sizes of known packings that attain Levenshtein's bound (V. I. Levenshtein 1992; H. Cohn and A. Kumar 2007).
 _SHARP = frozenset(
     {(16, 5), (27, 6), (56, 7), (240, 8), (112, 21), (162, 21), (100, 22), (275, 22), (891, 22)}
     | {(552, 23), (4600, 23), (196560, 24)}

@@ -1,4 +1,4 @@
-"""One-vs-rest margins: how far each prototype is from the convex hull of the others."""
+"""One-vs-rest margins: the distance of each prototype from the convex hull of the others."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from tammes import checks
+from tammes._common import tensor_checks
+from tammes._common.row_blocks import at_least_single, double
+from tammes._common.types import PerClass, Prototypes
 from tammes.geometry import sphere
-from tammes.geometry.tiles import at_least_single, double
-from tammes.types import PerClass, Prototypes
 
 
 class OneVsRest(NamedTuple):
-    """The distance of each prototype to the others' hull lies in [margin - gap, margin]."""
+    """The distance of each prototype from the hull of the others lies in [margin - gap, margin]."""
 
     margin: PerClass
     gap: PerClass
@@ -27,15 +27,15 @@ def one_vs_rest_margins(weight: Prototypes) -> OneVsRest:
         \min_{\lambda \ge 0,\ \sum \lambda = 1} \Big\| w_i - \sum_{j \ne i} \lambda_j w_j \Big\|
         = \max_{\|z\| \le 1} \min_{j \ne i}\, (w_i - w_j) \cdot z
 
-    The right-hand side is the largest sample margin that class i can have, whatever its feature. The left
-    is a small quadratic program, solved for each class by non-negative least squares (scipy); the `gap` is
-    how far its two sides are apart. Meant for up to some hundred classes. A zero prototype is the origin.
+    The right-hand side is the largest sample margin that any feature of class i can have. The left-hand side
+    is a small quadratic program, solved for each class by non-negative least squares (scipy); `gap` is its
+    duality gap. Intended for up to a few hundred classes. A zero prototype counts as the origin.
 
     >>> one_vs_rest_margins(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)).margin
     tensor([1.4142, 1.4142, 1.0000], dtype=torch.float64)
     """
-    checks.check_prototypes(weight)
-    checks.check_finite("weight", weight)
+    tensor_checks.check_prototypes(weight)
+    tensor_checks.check_finite("weight", weight)
     units = sphere.normalize(double(weight)).cpu().numpy()
     solved = [_to_origin(units[i] - np.delete(units, i, axis=0)) for i in range(len(units))]
     margin, gap = torch.tensor(solved, dtype=at_least_single(weight), device=weight.device).unbind(1)
@@ -43,10 +43,10 @@ def one_vs_rest_margins(weight: Prototypes) -> OneVsRest:
 
 
 def _to_origin(points: Float[np.ndarray, "m d"]) -> tuple[float, float]:
-    """Distance from the origin to the hull of `points`, and how much smaller it may be.
+    """Distance from the origin to the hull of `points`, and an upper bound on its error.
 
-    Least squares with the extra row of ones pulled to 1 has a multiple of the wanted weights as solution:
-    for weights s * lambda its least value over s, r^2 / (1 + r^2), grows with the distance r of lambda.
+    Least squares with an extra row of ones and target 1 yields a multiple of the desired weights: for weights
+    s * lambda the minimum over s, r^2 / (1 + r^2), increases with the distance r of lambda.
     """
     from scipy.optimize import nnls
 

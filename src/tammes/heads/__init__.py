@@ -1,17 +1,5 @@
-"""Prototype heads: the last layer and the loss, dense, streamed, sampled and sharded."""
+"""Prototype heads: the last layer and the loss in one module; dense, streamed, sampled and sharded."""
 
-from tammes.heads.checkpoint import load_head, save_head
-from tammes.heads.clipping import clip_grad_norm_
-from tammes.heads.prototype import PrototypeHead
-from tammes.heads.row_optim import RowAdamW, RowSGD
-from tammes.heads.sharded import ShardedPrototypeHead
+from tammes._common.lazy import exports
 
-__all__ = [
-    "PrototypeHead",
-    "RowAdamW",
-    "RowSGD",
-    "ShardedPrototypeHead",
-    "clip_grad_norm_",
-    "load_head",
-    "save_head",
-]
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -1,14 +1,16 @@
-"""Checkpoints of a head that any number of ranks can read: safetensors, by `torch.distributed.checkpoint`.
+"""Head checkpoints, readable at any world size: safetensors through `torch.distributed.checkpoint`.
 
-A checkpoint is a folder: a manifest, `head.json`, and from each rank that wrote it a file with its rows. They
-are read by slices: each rank reads its own rows, however they were split before.
+A checkpoint is a folder with a manifest, `head.json`, and one file of rows per rank that wrote it. Loading
+reads slices: each rank reads its own rows, however they were sharded when saved. The manifest has the SHA-256
+of each file; the ranks share the work of computing and checking them.
 """
 
 import json
-import os
+import secrets
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,15 +20,16 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tammes import checks
+from tammes._common import tensor_checks
+from tammes._common.files import publish_folder, temporary_name
+from tammes._common.types import Prototypes
 from tammes.geometry.sphere import safe_norm
-from tammes.heads.agreement import together
-from tammes.heads.collectives import reduce
-from tammes.heads.manifest import MANIFEST, STATE, Manifest, Stored, check_names
-from tammes.heads.new_rows import unit_rows_away_from
+from tammes.heads._manifest import MANIFEST, STATE, Manifest, Stored, check_class_names, checksums
+from tammes.heads._new_rows import unit_rows_away_from
+from tammes.heads._ranks.collectives import gather_texts, reduce
+from tammes.heads._ranks.handshake import together
 from tammes.heads.prototype import PrototypeHead
 from tammes.heads.sharded import ShardedPrototypeHead
-from tammes.types import Prototypes
 
 Result = TypeVar("Result")
 Tensors = dict[str, Tensor]
@@ -39,16 +42,16 @@ def save_head(
     optimizer: Optimizer | None = None,
     classes: Sequence[str] | None = None,
 ) -> None:
-    """Write the prototypes, and with an `optimizer` its state of their rows, to the new folder `path`.
+    """Save the prototypes, and optionally their optimizer state, to a new folder.
 
-    With a sharded head all ranks call it, on a file system that they share. The folder appears when it is
-    whole. Hyperparameters of the optimiser (its groups) are not the head's and not in it.
+    With a sharded head, all ranks must call it with a path on a shared file system. The folder appears only
+    once it is complete. The optimizer's hyperparameters (its parameter groups) are not saved.
 
     Args:
-        path: a folder that does not exist.
-        head: a `PrototypeHead` or a `ShardedPrototypeHead`.
-        optimizer: one that holds `head.weight`.
-        classes: the names of all classes, by which their rows can be found again among other classes.
+        path: Folder to create; must not exist.
+        head: The head to save.
+        optimizer: Optimizer that holds `head.weight`.
+        classes: Names of all classes, so that `load_head` can match rows by name.
     """
     rows, whole, manifest = _together(head, lambda: _contents(head, optimizer, classes))
     _write(Path(path), manifest, _split(head, rows) | whole, head)
@@ -57,9 +60,9 @@ def save_head(
 def _contents(
     head: PrototypeHead, optimizer: Optimizer | None, classes: Sequence[str] | None
 ) -> tuple[Tensors, Tensors, Manifest]:
-    """What has a row for each prototype of this rank, what all ranks have alike, and the manifest."""
-    names = None if classes is None else check_names(classes, head.num_classes)
-    rows, whole = {"weight": head.weight.detach()}, _beside_weight(head)
+    """The tensors with one row per local prototype, the tensors shared by all ranks, and the manifest."""
+    names = None if classes is None else check_class_names(classes, head.num_classes)
+    rows, whole = {"weight": head.local_weight.detach()}, _beside_weight(head)
     state = {} if optimizer is None else _rows_of_state(head, optimizer)
     for name, value in state.items():
         (rows if value.ndim else whole)[STATE + name] = value
@@ -78,13 +81,13 @@ def _contents(
 def save_prototypes(
     path: str | Path, weight: Prototypes, *, objective: str | None = None, classes: list[str] | None = None
 ) -> Manifest:
-    """Write prototypes that have no head to the new folder `path`, as `save_head` does; the manifest."""
-    num_classes, in_features = checks.check_prototypes(weight)
+    """Save prototypes without a head to a new folder, as `save_head` does, and return the manifest."""
+    num_classes, in_features = tensor_checks.check_prototypes(weight)
     manifest = Manifest(
         num_classes=num_classes,
         in_features=in_features,
         objective=objective,
-        classes=None if classes is None else check_names(classes, num_classes),
+        classes=None if classes is None else check_class_names(classes, num_classes),
         shapes={"weight": [num_classes, in_features]},
         optimizer=None,
     )
@@ -99,33 +102,37 @@ def load_head(
     optimizer: Optimizer | None = None,
     classes: Sequence[str] | None = None,
 ) -> Manifest:
-    """Read a checkpoint into `head`, and the state of its rows into `optimizer`; what the manifest says.
+    """Load a checkpoint into `head`, and optionally into `optimizer`; returns the manifest.
 
-    It does not matter on how many ranks it was written. With a sharded head all ranks call it.
+    The checkpoint may have been saved at any world size. With a sharded head, all ranks must call it.
 
     Args:
-        path: a folder that `save_head` wrote.
-        head: where to put the prototypes.
-        optimizer: one of the class that was saved, holding `head.weight`.
-        classes: the names of the head's classes. Rows are then found by name: of a name that the
-            checkpoint lacks they start away from all others, with an optimiser state of zeros; those of a
-            name that the head lacks are left behind. Without names the classes must be the saved ones.
+        path: Folder written by `save_head`.
+        head: Head to load into.
+        optimizer: Optimizer of the saved type that holds `head.weight`.
+        classes: Names of the head's classes, to match rows by name. A class missing from the checkpoint gets
+            a new prototype far from all others and zero optimizer state. Classes missing from the head are
+            skipped. Without names, the head must have the same classes as the checkpoint.
     """
     manifest, stored = _together(head, lambda: _verified(Path(path), head, optimizer, classes))
-    rows, whole = {"weight": head.weight.detach()}, {}
+    rows, whole = {"weight": head.local_weight.detach()}, {}
     if optimizer is not None:
         for name in filter(_is_state, manifest.shapes):
             room = _room(manifest.shapes[name], stored.dtype(name), head)
             (rows if room.ndim else whole)[name] = room
-    if classes is None or list(classes) == manifest.classes:
-        whole |= {name: t for name, t in _beside_weight(head).items() if name in manifest.shapes}
+    same = classes is None or list(classes) == manifest.classes
+    beside = {name: t for name, t in _beside_weight(head).items() if name in manifest.shapes}
+    whole |= {name: t for name, t in beside.items() if same or not t.ndim}  # others have one row per class
+    if same:
         _read(stored.folder, head, _split(head, rows) | whole)
     else:
         _read(stored.folder, head, whole)
-        _fill_by_name(stored, manifest, head, rows, list(classes))
+        _fill_by_name(stored, manifest, head, rows, list(classes or []))
     found = rows | whole
     head.load_state_dict({name: t for name, t in found.items() if not _is_state(name)}, strict=False)
     if optimizer is not None:
+        if isinstance(head, ShardedPrototypeHead) and head.mesh is not None:
+            found |= {name: head.split_rows(t) for name, t in rows.items()}
         state = {name.removeprefix(STATE): t for name, t in found.items() if _is_state(name)}
         optimizer.state[head.weight] = state
     return manifest
@@ -136,29 +143,35 @@ def _is_state(name: str) -> bool:
 
 
 def _room(shape: list[int], dtype: torch.dtype, head: PrototypeHead) -> Tensor:
-    """Zeros for this rank's rows of a state, or for a single number, which optimisers keep on the CPU."""
+    """Zeros to load this rank's rows of a state into, or a scalar, which optimizers keep on the CPU."""
     if not shape:
         return torch.zeros((), dtype=dtype)
-    return torch.zeros(len(head.weight), *shape[1:], dtype=dtype, device=head.weight.device)
+    return torch.zeros(len(head.local_weight), *shape[1:], dtype=dtype, device=head.weight.device)
 
 
 def _beside_weight(head: PrototypeHead) -> Tensors:
-    """What a head remembers besides the prototypes, the same on every rank."""
+    """The head's state other than the prototypes; the same on every rank."""
     return {name: tensor for name, tensor in head.state_dict().items() if name != "weight"}
 
 
 def _rows_of_state(head: PrototypeHead, optimizer: Optimizer) -> Tensors:
-    """The optimiser's state of the prototypes: tensors with their rows, and single numbers."""
+    """The optimizer state of the prototypes: tensors with one row per prototype, and single numbers."""
     _check_holds(head, optimizer)
     values = {name: value for name, value in optimizer.state[head.weight].items() if value is not None}
-    tensors = {name: torch.as_tensor(value).detach() for name, value in values.items()}
+    tensors = {name: torch.as_tensor(_local(value)).detach() for name, value in values.items()}
+    own = len(head.local_weight)
     for name, tensor in tensors.items():
-        if tensor.ndim and len(tensor) != len(head.weight):
+        if tensor.ndim and len(tensor) != own:
             raise ValueError(
-                f"The optimizer's {name} must be a number or have a row for each of the {len(head.weight)} "
+                f"The optimizer's {name} must be a number or have one row for each of the {own} "
                 f"prototypes, got shape {tuple(tensor.shape)}. Save without optimizer=."
             )
     return tensors
+
+
+def _local(value: Any) -> Any:
+    """The local shard of a DTensor; any other value unchanged."""
+    return value.to_local() if hasattr(value, "to_local") else value
 
 
 def _check_holds(head: PrototypeHead, optimizer: Optimizer) -> None:
@@ -169,35 +182,46 @@ def _check_holds(head: PrototypeHead, optimizer: Optimizer) -> None:
 def _verified(
     folder: Path, head: PrototypeHead, optimizer: Optimizer | None, classes: Sequence[str] | None
 ) -> tuple[Manifest, Stored]:
-    """The manifest and the files, if they are whole and fit."""
+    """The manifest and the stored files, after checking that they are complete and match the head."""
     manifest = Manifest.read(folder)
     if manifest.in_features != head.in_features:
         raise ValueError(
-            f"The head has {head.in_features} dimensions, the checkpoint in {folder} {manifest.in_features}."
+            f"The head has in_features={head.in_features}, the checkpoint in {folder} has "
+            f"{manifest.in_features}."
         )
+    centers = 1 if len(manifest.shapes["weight"]) == 2 else manifest.shapes["weight"][1]
+    if centers != head.centers:
+        raise ValueError(f"The head has centers={head.centers}, the checkpoint in {folder} has {centers}.")
+    if classes is not None and head.centers > 1 and list(classes) != manifest.classes:
+        raise ValueError("With several centers, rows cannot be matched by name. Load without classes=.")
     if classes is not None:
-        check_names(classes, head.num_classes)
+        check_class_names(classes, head.num_classes)
         if manifest.classes is None:
-            raise ValueError(f"The checkpoint in {folder} was saved without the names of its classes.")
+            raise ValueError(
+                f"The checkpoint in {folder} has no class names. Load it without classes=, or save it again "
+                "with save_head(..., classes=[...])."
+            )
     elif manifest.num_classes != head.num_classes:
         raise ValueError(
-            f"The head has {head.num_classes} classes, the checkpoint in {folder} {manifest.num_classes}. "
-            "Give the names of the head's classes to find their rows: load_head(..., classes=[...])."
+            f"The head has {head.num_classes} classes, the checkpoint in {folder} has "
+            f"{manifest.num_classes}. To match rows by name: load_head(..., classes=[...])."
         )
     if optimizer is not None:
         _check_holds(head, optimizer)
         if manifest.optimizer != type(optimizer).__name__:
             raise ValueError(
-                f"Expected the state of {type(optimizer).__name__}, the checkpoint in {folder} has that of "
-                f"{manifest.optimizer or 'no optimizer'}. Load without optimizer= to start it anew."
+                f"Expected optimizer state of {type(optimizer).__name__}, the checkpoint in {folder} has "
+                f"{manifest.optimizer or 'no optimizer'}. Load without optimizer= to start with fresh state."
             )
-    return manifest, Stored.open(folder, manifest.shapes)
+    stored = Stored.open(folder, manifest.shapes)
+    manifest.check_files(folder, **_place(head))
+    return manifest, stored
 
 
 def _fill_by_name(
     stored: Stored, manifest: Manifest, head: PrototypeHead, rows: Tensors, classes: list[str]
 ) -> None:
-    """Rows of classes that the checkpoint knows from there, new prototypes for the others."""
+    """Load the rows of classes in the checkpoint, and create new prototypes for the others."""
     known = {name: index for index, name in enumerate(manifest.classes or [])}
     first, last = head.class_range
     wanted = torch.tensor([known.get(name, -1) for name in classes[first:last]], dtype=torch.long)
@@ -208,9 +232,9 @@ def _fill_by_name(
 
 
 def _place_new_rows(head: PrototypeHead, kept: Tensor, is_new: list[bool]) -> None:
-    """Prototypes away from those that are `kept` on any rank, and as long as they are on average."""
+    """Create prototypes far from those `kept` on any rank, with their mean norm."""
     first, last = head.class_range
-    weight = head.weight.detach()
+    weight = head.local_weight.detach()
     others = weight[kept]
     lengths = torch.stack([safe_norm(others.double()).sum(), kept.double().sum()])
     total, count = _over_ranks(head, lengths, "SUM").tolist()
@@ -222,43 +246,75 @@ def _place_new_rows(head: PrototypeHead, kept: Tensor, is_new: list[bool]) -> No
     weight[~kept] = (total / count if count else 1.0) * own.to(weight)
 
 
-def _over_ranks(head: PrototypeHead, values: Tensor, operation: str) -> Tensor:
+def _over_ranks(head: PrototypeHead | None, values: Tensor, operation: str) -> Tensor:
     return reduce(values, operation, head.group) if isinstance(head, ShardedPrototypeHead) else values
 
 
 def _split(head: PrototypeHead, rows: Tensors) -> dict[str, Any]:
-    """A rank's rows as its part of a tensor over all ranks, in the same memory."""
+    """A rank's rows as its shard of a DTensor, sharing memory; unchanged for an unsharded head."""
     if not isinstance(head, ShardedPrototypeHead):
         return dict(rows)
-    from torch.distributed.tensor import DeviceMesh, DTensor, Shard
-
-    mesh = DeviceMesh.from_group(head.group, head.weight.device.type)
-    parts = {}
-    for name, part in rows.items():
-        whole = torch.empty(head.num_classes, *part.shape[1:], device="meta")
-        parts[name] = DTensor.from_local(
-            part, mesh, [Shard(0)], run_check=False, shape=whole.shape, stride=whole.stride()
-        )
-    return parts
+    return {name: head.split_rows(part) for name, part in rows.items()}
 
 
 def _write(final: Path, manifest: Manifest, state: dict[str, Any], head: PrototypeHead | None) -> None:
-    """Put `state` where nobody looks, and give it its name when it is whole."""
+    """Write `state` to a temporary folder and rename it once complete."""
     from torch.distributed.checkpoint import HuggingFaceStorageWriter, save
 
-    temporary = final.with_name(f".{final.name}.tmp")
+    temporary = temporary_name(final, _agreed_token(head))
     _on_first(head, lambda: _make_room(final, temporary))
-    with warnings.catch_warnings(action="ignore"):  # that a plain head is saved by one process
-        writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
-        save(state, storage_writer=writer, **_ranks(head))
-    _on_first(head, lambda: _finish(final, temporary, manifest))
+    try:
+        with _plain_errors(f"{final} cannot be written"):
+            writer = HuggingFaceStorageWriter(str(temporary), save_distributed=True)
+            save(state, storage_writer=writer, **_ranks(head))
+        sums = _together(head, lambda: checksums(temporary, **_place(head)))
+        whole = manifest.with_checksums(_merged(sums, head))
+        _on_first(head, lambda: _finish(final, temporary, whole))
+    except BaseException:
+        if _is_first(head):
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _agreed_token(head: PrototypeHead | None) -> str:
+    """A random token, the same on every rank."""
+    device = "cpu" if head is None else head.weight.device
+    drawn = torch.tensor(secrets.randbits(62), device=device)
+    return f"{int(_over_ranks(head, drawn, 'MIN')):016x}"
 
 
 def _read(folder: Path, head: PrototypeHead, state: dict[str, Any]) -> None:
     from torch.distributed.checkpoint import HuggingFaceStorageReader, load
 
-    with warnings.catch_warnings(action="ignore"):
+    with _plain_errors(f"{folder} cannot be read"):
         load(state, storage_reader=HuggingFaceStorageReader(str(folder)), **_ranks(head))
+
+
+@contextmanager
+def _plain_errors(what: str) -> Iterator[None]:
+    """Suppress torch's warning about single-process saves; report rank failures in one line."""
+    from torch.distributed.checkpoint.api import CheckpointException  # not an Exception but a BaseException
+
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    except CheckpointException as error:
+        rank, (cause, _) = min(error.failures.items(), key=lambda failure: failure[0])
+        raise OSError(f"{what}: on rank {rank} {type(cause).__name__}: {cause}") from error
+
+
+def _merged(own: dict[str, str], head: PrototypeHead | None) -> dict[str, str]:
+    """The entries of all ranks."""
+    if not isinstance(head, ShardedPrototypeHead):
+        return own
+    texts = gather_texts(json.dumps(own), head.group, head.weight.device)
+    return {name: value for text in texts for name, value in json.loads(text).items()}
+
+
+def _place(head: PrototypeHead | None) -> dict[str, int]:
+    if isinstance(head, ShardedPrototypeHead):
+        return {"rank": dist.get_rank(head.group), "world_size": dist.get_world_size(head.group)}
+    return {"rank": 0, "world_size": 1}
 
 
 def _ranks(head: PrototypeHead | None) -> dict[str, Any]:
@@ -269,19 +325,16 @@ def _ranks(head: PrototypeHead | None) -> dict[str, Any]:
 
 def _make_room(final: Path, temporary: Path) -> None:
     if final.exists():
-        raise FileExistsError(f"{final} exists already. Save to a new folder and remove the old one after.")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+        raise FileExistsError(f"{final} already exists. Save to a new folder, then remove the old one.")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary.mkdir()
 
 
 def _finish(final: Path, temporary: Path, manifest: Manifest) -> None:
-    """Check that what was written can be read, write the manifest, give the folder its name."""
+    """Check that the written files can be read, write the manifest, rename the folder."""
     Stored.open(temporary, manifest.shapes)
-    with (temporary / MANIFEST).open("w") as file:
-        json.dump(asdict(manifest), file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(final)
+    (temporary / MANIFEST).write_text(json.dumps(asdict(manifest)))
+    publish_folder(temporary, final)
 
 
 def _together(head: PrototypeHead | None, action: Callable[[], Result]) -> Result:
@@ -291,6 +344,9 @@ def _together(head: PrototypeHead | None, action: Callable[[], Result]) -> Resul
 
 
 def _on_first(head: PrototypeHead | None, action: Callable[[], None]) -> None:
-    """On the first rank alone, while the others wait; what goes wrong there is raised on all."""
-    first = not isinstance(head, ShardedPrototypeHead) or dist.get_rank(head.group) == 0
-    _together(head, action if first else lambda: None)
+    """Run `action` on rank 0 while the others wait; a failure raises on every rank."""
+    _together(head, action if _is_first(head) else lambda: None)
+
+
+def _is_first(head: PrototypeHead | None) -> bool:
+    return not isinstance(head, ShardedPrototypeHead) or dist.get_rank(head.group) == 0

@@ -3,21 +3,36 @@
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from tammes import checks
+from tammes._common import checks, tensor_checks
+from tammes._common.autograd import transforming
+from tammes._common.types import Embeddings, Labels, Scalar, Similarities
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import class_margin
-from tammes.geometry.sphere import normalize, turned
-from tammes.heads.sampled import ClassSampler
-from tammes.heads.streamed import BUFFER_BYTES, LEAN_BUFFER_BYTES, auto_block, streamed, top_classes
-from tammes.heads.workspace import Workspace
-from tammes.losses.advice import warnings_for
-from tammes.losses.evaluate import (
+from tammes.geometry.sphere import normalize
+from tammes.heads._beside_weight import copy_beside_weight
+from tammes.heads._centers import (
+    best_of_centers,
+    check_terms,
+    dominant_centers,
+    margin_between_classes,
+    over_centers,
+)
+from tammes.heads._initial_prototypes import packed_prototypes
+from tammes.heads._optimizer_faults import group_of, optimizer_faults
+from tammes.heads._running import RunningState
+from tammes.heads._sampled import ClassSampler
+from tammes.heads._scales import LearnedScales, starting_values
+from tammes.heads._stream.forward import top_classes
+from tammes.heads._stream.streamed import BUFFER_BYTES, LEAN_BUFFER_BYTES, auto_block, streamed
+from tammes.heads._stream.workspace import Workspace
+from tammes.losses._engine.batch_loss import (
     Producer,
     Reduction,
     check_per_class,
@@ -25,43 +40,54 @@ from tammes.losses.evaluate import (
     loss_of_batch,
     working_dtype,
 )
-from tammes.losses.labels import IGNORE_INDEX, MixedLabels
-from tammes.losses.objective import Objective, logit_space
-from tammes.losses.statistics import Plan, Statistics, Targets, dense, similarities
-from tammes.types import Embeddings, Prototypes, Scalar, Similarities
+from tammes.losses._engine.batch_values import WITHOUT_MEMORY, Memory, reads_the_batch
+from tammes.losses._engine.dense_statistics import dense, similarities
+from tammes.losses._engine.labels import IGNORE_INDEX, MixedLabels
+from tammes.losses._engine.objective_plan import first_loss, logit_space, starting_scale
+from tammes.losses._engine.plan import Plan, Targets
+from tammes.losses._engine.statistics import Statistics
+from tammes.losses._text import ObjectiveLike, as_objective
+from tammes.losses.advice import scale_warnings
+from tammes.losses.objective import Objective, SampleTerm
 
 Init = Literal["random", "packed"]
 
+ADVICE_GIVEN: set[str] = set()
+"""Scale warnings already shown in this process."""
 
-def packed(k: int, d: int) -> Prototypes:
-    """k prototypes as far apart as they can be, in an orientation that no axis is special in.
 
-    As `pack` has them, one can lie opposite to all axes, where no feature of a ReLU ever comes. The
-    orientation is the same whatever the seed, so that the ranks of a sharded head agree on it.
-    """
-    from tammes.geometry.packing import pack
+class _Goal(NamedTuple):
+    """An objective and its per-class parameters, in one attribute so that threads swap both atomically."""
 
-    return turned(pack(k, d).points, torch.Generator().manual_seed(0))
+    objective: Objective
+    class_values: dict[tuple[int, str], Tensor]
+    class_counts: Tensor | None  # the counts that `class_values` were computed from
 
 
 class PrototypeHead(nn.Module):
-    """Prototypes of `num_classes` classes in `in_features` dimensions, and the objective they learn by.
+    """The prototypes of a classifier, one per class, together with the objective that trains them.
 
     Args:
-        in_features: d, the width of the embeddings.
-        num_classes: k.
-        objective: what `head(embeddings, labels)` returns; may be reassigned at any time.
-        class_counts: samples per class, for LDAM.
-        class_weight: a weight per class, as torch's `weight`.
-        ignore_index: the label of rows that do not count.
-        init: "random" unit vectors, or "packed": as far apart as they can be.
-        trainable: False keeps the prototypes where they start.
-        block_size: classes per block of the streamed computation. "auto" also keeps up to 256 MiB of
-            similarities for the backward, a number only 32; None is the plain dense reference, which can
-            be differentiated twice.
-        fast_products: run the matrix products in autocast's dtype; sums stay in float32.
-        sample_rate: train on the classes of the batch and this share of the others, drawn anew each step;
-            the gradient of `weight` is sparse, for `RowSGD` or `RowAdamW`. In `eval()` all classes count.
+        in_features: Embedding dimension d.
+        num_classes: Number of classes k.
+        objective: The loss that `head(embeddings, labels)` returns, or its text form, such as
+            "CosFace(s=64, m=0.35)"; may be reassigned at any time.
+        class_counts: Number of training samples per class, for LDAM.
+        class_weight: Weight per class, like `weight` in `torch.nn.functional.cross_entropy`.
+        ignore_index: Label of rows to ignore.
+        init: "random" for random unit vectors, "packed" for unit vectors as far apart as possible.
+        trainable: If False, the prototypes stay fixed.
+        block_size: Number of classes per block of the streamed computation. "auto" also keeps up to 256 MiB
+            of similarities at a time; an explicit size keeps at most 52 MiB. None computes the
+            plain dense reference. Second derivatives (`create_graph=True`) always use as much memory as the
+            dense reference.
+        fast_products: Run the matrix products in autocast's dtype; sums stay in float32.
+        centers: Number of prototypes per class (sub-centers). The one most similar to the sample represents
+            the class, which suits noisy labels and classes with several modes. `weight` is then (k, centers,
+            d).
+        sample_rate: Fraction of the classes outside the batch to train on, resampled at each step; classes
+            in the batch are always included. The gradient of `weight` is then sparse: use `RowSGD` or
+            `RowAdamW`. In `eval()` the loss covers all classes.
 
     >>> from tammes.losses import CosFace, SampleMargin
     >>> head = PrototypeHead(4, 3, CosFace(scale=8, margin=0.2) + 0.5 * SampleMargin())
@@ -79,7 +105,7 @@ class PrototypeHead(nn.Module):
         self,
         in_features: int,
         num_classes: int,
-        objective: Objective,
+        objective: ObjectiveLike,
         *,
         class_counts: Tensor | Sequence[float] | None = None,
         class_weight: Tensor | Sequence[float] | None = None,
@@ -88,6 +114,7 @@ class PrototypeHead(nn.Module):
         trainable: bool = True,
         block_size: int | Literal["auto"] | None = "auto",
         fast_products: bool = False,
+        centers: int = 1,
         sample_rate: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -96,102 +123,204 @@ class PrototypeHead(nn.Module):
         self.in_features = checks.at_least("in_features", in_features, 1)
         self.num_classes = checks.at_least("num_classes", num_classes, 2)
         self.ignore_index = ignore_index
-        if isinstance(block_size, int):
-            checks.at_least("block_size", block_size, 1)
-        elif block_size is not None:
+        if isinstance(block_size, str):
             checks.one_of("block_size", block_size, ("auto",))
-        self.block_size = block_size
+        elif block_size is not None:
+            block_size = checks.at_least("block_size", block_size, 1)
+        self.block_size: int | Literal["auto"] | None = block_size
         self.fast_products = fast_products
         self._workspace = Workspace()
         self.terms: dict[str, Tensor] = {}
+        self.init: Init = init
         checks.one_of("init", init, ("random", "packed"))
+        self.centers = checks.at_least("centers", centers, 1)
+        if self.centers > 1 and init == "packed":
+            raise ValueError(
+                f'init="packed" places one prototype per class, got centers={centers}. Use "random".'
+            )
+        self._kept_from_meta: dict[str, Tensor] = {}
         first, last = self.class_range
-        weight = torch.empty(last - first, in_features, device=device, dtype=dtype)
+        shape = (
+            (last - first, in_features) if self.centers == 1 else (last - first, self.centers, in_features)
+        )
+        weight = torch.empty(shape, device=device, dtype=dtype)
         self.weight = nn.Parameter(weight, requires_grad=trainable)
         self.sampler: ClassSampler | None = None
+        self.running: RunningState | None = None
+        self.scales: LearnedScales | None = None
         self._register_class_counts(class_counts)
         self._register_class_weight(class_weight)
-        self.reset_parameters(init)
-        if sample_rate is not None:  # after the prototypes, which start alike with and without sampling
+        self.reset_parameters()
+        if sample_rate is not None:  # last, so that sampling does not change the initial prototypes
             self.sampler = ClassSampler(sample_rate, self.weight)
         self.objective = objective
         self._advise()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: no scratch memory, and the objective in place of the internal `_Goal`."""
+        state = self.__dict__.copy()
+        del state["_workspace"]
+        state["_goal"] = self.objective
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._workspace = Workspace()
+        for name in {"running", "scales"} - set(self._modules):
+            setattr(self, name, None)
+        self.objective = state["_goal"]
+        if self.sampler is not None:
+            self.sampler.attach(self.weight)
+
     @property
     def class_range(self) -> tuple[int, int]:
-        """First and last + 1 of the classes whose prototypes are rows of `weight` here."""
+        """Half-open range (start, stop) of the classes whose prototypes this process holds."""
         return 0, self.num_classes
+
+    @property
+    def local_weight(self) -> Tensor:
+        """The rows of `weight` in this process: all of them."""
+        return self.weight
 
     def _register_class_counts(self, counts: Tensor | Sequence[float] | None) -> None:
         if counts is not None:
             counts = check_per_class("class_counts", counts, self.num_classes)
-            counts = counts.to(self.weight.device, copy=True)
-        self.register_buffer("class_counts", counts)
+        self._register_values("class_counts", counts)
 
     def _register_class_weight(self, weight: Tensor | Sequence[float] | None) -> None:
         if weight is not None:
             weight = check_per_class("class_weight", weight, self.num_classes, zero=True)
-            # Floating even if given as integers: loading fractions into an integer buffer would cut them.
-            weight = weight.to(self.weight.device, working_dtype(weight), copy=True)
-        self.register_buffer("class_weight", weight)
+            # Floating point even if given as integers: an integer buffer would truncate loaded fractions.
+            weight = weight.to(working_dtype(weight))
+        self._register_values("class_weight", weight)
 
-    def reset_parameters(self, init: Init = "random") -> None:
-        """Prototypes anew: random unit vectors, or packed as far apart as they can be."""
+    def _register_values(self, name: str, values: Tensor | None) -> None:
+        """Register a buffer on the prototypes' device."""
+        if values is not None and self.weight.is_meta:
+            self._kept_from_meta[name] = values.cpu().clone()
+        self.register_buffer(name, None if values is None else values.to(self.weight.device, copy=True))
+
+    def reset_parameters(self, init: Init | None = None) -> None:
+        """Reinitialize prototypes (by `init`, or as at construction) and scales; not on the meta device."""
+        if self.weight.is_meta:
+            return
         with torch.no_grad():
-            if init == "packed":
-                self.weight.copy_(packed(self.num_classes, self.in_features))
+            if (init or self.init) == "packed":
+                self.weight.copy_(packed_prototypes(self.num_classes, self.in_features))
             else:
-                for rows in self.weight.split(8192):  # ten million have no room for a second copy
+                for rows in self.weight.split(
+                    8192
+                ):  # in chunks: ten million classes leave no room for a copy
                     rows.copy_(normalize(torch.randn(rows.shape, device=rows.device)))
-        if self.sampler is not None:
-            self.sampler.sums.forget()
+        self._reset_scales()
+
+    def _reset_scales(self) -> None:
+        if self.scales is not None:
+            self.scales.reset(self.objective)
 
     @property
     def objective(self) -> Objective:
-        """What the head minimises; assign another one for a margin warm-up."""
-        return self._objective
+        """The objective to minimise; assign a new one at any time, for example to warm up a margin."""
+        return self._goal.objective
 
     @objective.setter
-    def objective(self, objective: Objective) -> None:
-        if not isinstance(objective, Objective):
-            raise TypeError(
-                f"objective must be an Objective, got {type(objective).__name__}. "
-                "From text: tammes.parse(...)."
-            )
-        tables = class_value_tensors(objective, self.num_classes, self.class_counts, self.weight)
-        self._objective = objective
-        self._store_class_values(tables)
+    def objective(self, objective: ObjectiveLike) -> None:
+        self._goal = self._goal_of(as_objective(objective))
+        self._declare(self._goal.objective)
+
+    def _declare(self, objective: Objective) -> None:
+        """Have a place for running statistics, random margins and learned scales, if there are some."""
+        wanted = {
+            "running": (RunningState, reads_the_batch(objective)),
+            "scales": (LearnedScales, starting_values(objective)),
+        }
+        for name, (kind, has_some) in wanted.items():
+            if getattr(self, name) is None and has_some:
+                delattr(self, name)
+                setattr(self, name, kind().train(self.training))
+            elif not has_some:
+                delattr(self, name)
+                setattr(self, name, None)
+            if has_some:
+                getattr(self, name).declare(objective, self.weight)
 
     def _advise(self) -> None:
-        """Warn of scales that do not suit the number of classes, in the name of the constructor's caller."""
+        """Warn the constructor's caller, once per process, if the scale does not suit the classes."""
         gamma = 1 - math.cos(largest_class_margin(self.num_classes, self.in_features).angle)
-        for line in warnings_for(self.objective, self.num_classes, gamma):
-            warnings.warn(line, stacklevel=3)
+        for line in scale_warnings(self.objective, self.num_classes, gamma):
+            if line not in ADVICE_GIVEN:
+                ADVICE_GIVEN.add(line)
+                warnings.warn(line, stacklevel=3)
 
-    def _store_class_values(self, tables: dict[tuple[int, str], Tensor]) -> None:
-        """Tables as buffers, so that they move with the module, but are not saved: the objective has them."""
-        for name in [name for name in self._buffers if name.startswith("_table_")]:
-            delattr(self, name)
-        self._tables = {key: "_table_{}_{}".format(*key) for key in tables}
-        for key, name in self._tables.items():
-            self.register_buffer(name, tables[key], persistent=False)
+    def _goal_of(self, objective: Objective) -> _Goal:
+        check_terms(objective, self.centers)
+        counts = self.class_counts
+        if counts is not None and counts.is_meta:
+            counts = self._kept_from_meta["class_counts"]
+        values = class_value_tensors(objective, self.num_classes, counts, self.weight)
+        return _Goal(objective, values, self.class_counts)
+
+    def _current_goal(self) -> _Goal:
+        """The goal, rebuilt if a framework (Hugging Face, FSDP) has replaced parameters or buffers."""
+        goal = self._goal
+        if goal.class_values and not torch.compiler.is_compiling():
+            moved = any(values.device != self.weight.device for values in goal.class_values.values())
+            if moved or goal.class_counts is not self.class_counts:
+                self._goal = goal = self._goal_of(goal.objective)
+        return goal
 
     def _refresh_class_values(self) -> None:
-        tables = class_value_tensors(self._objective, self.num_classes, self.class_counts, self.weight)
-        self._store_class_values(tables)
+        """Recompute per-class values after a move, cast or load; they are not part of the `state_dict`."""
+        self._goal = self._goal_of(self._goal.objective)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "PrototypeHead":
-        """As every module is moved and cast; but a cast to half precision does not round the margins."""
+        """Move or cast like any module, except that a cast to half precision does not round the margins."""
+        weight = self.weight
+        before = {name: getattr(self, name) for name in ("class_counts", "class_weight")}
         super()._apply(fn, recurse)
+        self._keep_from_meta(before)
         self._refresh_class_values()
+        self._attach_sampler(weight)
         return self
 
-    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        super()._load_from_state_dict(*args, **options)
-        self._refresh_class_values()  # LDAM's follow from the class counts
+    @torch.no_grad()
+    def _keep_from_meta(self, before: dict[str, Tensor | None]) -> None:
+        """Buffers lose their values on the meta device: keep a copy until they get storage again."""
+        for name, old in before.items():
+            new = getattr(self, name)
+            if old is None or old.is_meta == new.is_meta:
+                continue
+            if new.is_meta:
+                self._kept_from_meta[name] = old.cpu().clone()
+            else:
+                new.copy_(self._kept_from_meta[name])
 
-    def _class_values(self) -> dict[tuple[int, str], Tensor]:
-        return {key: getattr(self, name) for key, name in self._tables.items()}
+    def _attach_sampler(self, before: nn.Parameter) -> None:
+        """Reattach the sampler's hooks if `weight` has been replaced by a new parameter."""
+        if self.sampler is not None and self.weight is not before:
+            self.sampler.attach(self.weight)
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        weight = self.weight
+        super()._load_from_state_dict(*args, **options)
+        self._refresh_class_values()  # LDAM's margins depend on the class counts
+        self._attach_sampler(weight)
+
+    if TYPE_CHECKING:  # `nn.Module.__call__` takes and returns anything
+
+        @overload
+        def __call__(self, embeddings: Tensor) -> Similarities: ...
+        @overload
+        def __call__(
+            self,
+            embeddings: Tensor,
+            labels: Tensor | MixedLabels | None,
+            *,
+            sample_weight: Tensor | None = None,
+            reduction: Reduction = "mean",
+            check: bool = False,
+        ) -> Tensor: ...
+        def __call__(self, *args: Any, **options: Any) -> Tensor: ...
 
     def forward(
         self,
@@ -202,23 +331,40 @@ class PrototypeHead(nn.Module):
         reduction: Reduction = "mean",
         check: bool = False,
     ) -> Tensor:
-        """The loss; without labels the logits. See :func:`tammes.losses.evaluate.loss` for the meaning."""
+        """The loss, or the logits if `labels` is None. See `tammes.losses.Objective` for the arguments.
+
+        NaNs propagate, because looking for them would synchronize with the device. `check=True` does so and
+        reports their origin. Checking `torch.isfinite(loss)` every few hundred steps is cheap.
+        """
         if labels is None:
             return self.logits(embeddings)
+        goal = self._current_goal()
         loss, self.terms = loss_of_batch(
-            self.objective,
+            goal.objective,
             embeddings,
             self.weight,
             labels,
             produce=self._producer(labels),
-            class_values=self._class_values(),
+            class_values=goal.class_values,
             class_weight=self.class_weight,
             sample_weight=sample_weight,
             ignore_index=self.ignore_index,
             reduction=reduction,
             check=check,
+            scales=self._scales(working_dtype(embeddings, self.weight)),
+            memory=self._memory(),
         )
         return loss
+
+    def _memory(self) -> Memory:
+        """The storage of the objective's running statistics for this forward pass."""
+        if self.running is None:
+            return WITHOUT_MEMORY
+        return Memory(partial(self.running.advance, weight=self.weight), self.running.keep)
+
+    def _scales(self, dtype: torch.dtype) -> dict[int, Scalar]:
+        """The learned scales in `dtype`, by the place of their term in the objective."""
+        return {} if self.scales is None else self.scales.by_place(self.objective, dtype)
 
     def _producer(self, labels: Tensor | MixedLabels) -> Producer:
         if self.sampler is None or not self.training:
@@ -226,8 +372,10 @@ class PrototypeHead(nn.Module):
         return self.sampler.producer(labels, self.ignore_index, self._statistics)
 
     def _statistics(self, embeddings: Embeddings, weight: Tensor, targets: Targets, plan: Plan) -> Statistics:
-        """By blocks of classes; whole when asked for, and under `torch.compile`, which fuses by itself."""
-        if self.block_size is None or torch.compiler.is_compiling():
+        """Streamed by blocks of classes; dense for `block_size=None`, `torch.compile` and `torch.func`."""
+        if weight.ndim == 3:
+            return over_centers(embeddings, weight, targets, plan, self._statistics)
+        if self.block_size is None or torch.compiler.is_compiling() or transforming():
             return dense(embeddings, weight, targets, plan)
         return streamed(
             embeddings,
@@ -244,55 +392,112 @@ class PrototypeHead(nn.Module):
         return self.block_size if isinstance(self.block_size, int) else auto_block(num_samples)
 
     def logits(self, embeddings: Embeddings) -> Similarities:
-        """s times the similarity of the first loss term (raw for CE, Focal, L-Softmax); no margin."""
-        space, scale = logit_space(self.objective)
-        return scale * self._similarities(embeddings, space)
+        """Logits without a margin: s times the first loss's similarity (raw for CE, Focal, L-Softmax)."""
+        return self.logit_scale * self._similarities(embeddings, logit_space(self.objective))
+
+    @property
+    def logit_scale(self) -> float | Scalar:
+        """The scale of the logits: a number, or a tensor if it is learned or adaptive."""
+        term = first_loss(self.objective)
+        place = [other for _, other in self.objective.weighted_terms].index(term)
+        if term.need.scale == "adaptive":
+            assert isinstance(term, SampleTerm)
+            states = {} if self.running is None else self.running.states(self.objective)
+            return term.adaptive_scale(states.get(place, {}), self.num_classes)
+        learned = self._scales(working_dtype(self.weight))
+        return learned.get(place, 1.0 if term.need.scale is None else starting_scale(term.need.scale))
 
     def cosines(self, embeddings: Embeddings) -> Similarities:
-        """Cosines of embeddings and prototypes."""
+        """Cosine similarities of embeddings and prototypes, (n, k)."""
         return self._similarities(embeddings, "cosine")
 
     def _similarities(self, embeddings: Embeddings, space: Any) -> Similarities:
-        checks.check_embeddings(embeddings, self.in_features)
+        tensor_checks.check_embeddings(embeddings, self.in_features)
         plan = Plan(spaces=(space,), rests=(), hardest=(), sums=(), norms=False)
         dtype = working_dtype(embeddings, self.weight)
         with torch.autocast(embeddings.device.type, enabled=False):
-            return similarities(embeddings.to(dtype), self.weight.to(dtype), plan)[space]
+            weight = self.weight.to(dtype)
+            if weight.ndim == 2:
+                return similarities(embeddings.to(dtype), weight, plan)[space]
+            found = similarities(embeddings.to(dtype), weight.flatten(0, 1), plan)[space]
+            return best_of_centers(found, self.centers)
 
     @torch.no_grad()
     def predict(self, embeddings: Embeddings, top: int = 1) -> Int[Tensor, "..."]:
-        """The class with the largest logit for each embedding, (n,); with `top` the first few, (n, top)."""
-        checks.check_embeddings(embeddings, self.in_features)
+        """The most likely class of each embedding, (n,); with `top` > 1, the `top` most likely, (n, top)."""
+        tensor_checks.check_embeddings(embeddings, self.in_features)
         self._check_top(top)
-        space, _ = logit_space(self.objective)
+        space = logit_space(self.objective)
         _, best = top_classes(embeddings, self.weight, space, top, self._block(len(embeddings)))
         return best.squeeze(1) if top == 1 else best
 
     def _check_top(self, top: int) -> None:
         checks.at_least("top", top, 1)
         if top > self.num_classes:
-            raise ValueError(f"top must be at most the {self.num_classes} classes there are, got {top}.")
+            raise ValueError(f"top must be at most the number of classes, {self.num_classes}, got {top}.")
 
     @torch.no_grad()
     def class_margin(self) -> Scalar:
-        """Smallest angle between two prototypes, in radians."""
-        return class_margin(self.weight)
+        """Smallest angle between prototypes of two classes, in radians."""
+        return class_margin(self.weight) if self.centers == 1 else margin_between_classes(self.weight)
+
+    @torch.no_grad()
+    def drop_minor_centers(
+        self, embeddings: Embeddings, labels: Labels, *, threshold: float = math.radians(75)
+    ) -> tuple["PrototypeHead", Bool[Tensor, " n"]]:
+        """Keep the dominant prototype of each class, the one that most of its samples are closest to.
+
+        Returns a new head with one prototype per class, and which samples to train it on: those whose angle
+        to the dominant prototype is at most `threshold`, in radians. The others are likely mislabelled. Pass
+        the embeddings and labels of the training set. A class without samples keeps its first prototype.
+        """
+        checks.within("threshold", threshold, 0.0, math.pi, "It is in radians: math.radians(75) is 1.31.")
+        if self.centers == 1:
+            raise ValueError(
+                "drop_minor_centers needs centers > 1; there is one prototype per class already."
+            )
+        tensor_checks.check_embeddings(embeddings, self.in_features)
+        tensor_checks.check_labels(labels, self.num_classes, self.ignore_index, check=True)
+        weight, kept = dominant_centers(self.weight, embeddings, labels, self.ignore_index, threshold)
+        head = PrototypeHead(
+            self.in_features,
+            self.num_classes,
+            self.objective,
+            class_counts=self.class_counts,
+            class_weight=self.class_weight,
+            ignore_index=self.ignore_index,
+            trainable=self.weight.requires_grad,
+            block_size=self.block_size,
+            fast_products=self.fast_products,
+            sample_rate=None if self.sampler is None else self.sampler.rate,
+            device=self.weight.device,
+            dtype=self.weight.dtype,
+        )
+        head.weight.copy_(weight)
+        copy_beside_weight(self, head)
+        return head, kept
 
     def param_groups(self, lr: float | None = None, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """The prototypes as an optimizer's parameter group: without weight decay unless asked."""
-        group: dict[str, Any] = {"params": [self.weight], "weight_decay": weight_decay}
-        return [group if lr is None else group | {"lr": lr}]
+        """Parameter groups for an optimizer: the prototypes, by default without weight decay.
+
+        Learned scales are a second group, never with weight decay.
+        """
+        groups: list[dict[str, Any]] = [{"params": [self.weight], "weight_decay": weight_decay}]
+        if self.scales is not None:
+            groups.append({"params": list(self.scales.values()), "weight_decay": 0.0})
+        return groups if lr is None else [group | {"lr": lr} for group in groups]
 
     def check(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether `optimizer` moves the prototypes; warns when it was forgotten to."""
-        held = any(self.weight is p for group in optimizer.param_groups for p in group["params"])
-        if self.weight.requires_grad and not held:
-            warnings.warn(
-                "The optimizer does not hold the head's prototypes, so they would never move. "
-                "Add them: optimizer.add_param_group(head.param_groups(lr=...)[0]).",
-                stacklevel=2,
-            )
-        return held
+        """Whether `optimizer` can train the prototypes and learned scales; warns if it cannot.
+
+        It must hold them all. For a head with `sample_rate` it must also accept sparse gradients and
+        update only the rows they contain.
+        """
+        faults = optimizer_faults(self.weight, self.scales, optimizer, self.sampler is not None)
+        for fault in faults:
+            warnings.warn(fault, stacklevel=2)
+        return group_of(self.weight, optimizer) is not None and not faults
 
     def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.num_classes}, {str(self.objective)!r}"
+        centers = f", centers={self.centers}" if self.centers > 1 else ""
+        return f"{self.in_features}, {self.num_classes}, {str(self.objective)!r}{centers}"

@@ -1,133 +1,237 @@
-"""`ShardedPrototypeHead`: the classes split over the ranks of a process group.
+"""`ShardedPrototypeHead`: prototypes sharded by class across the ranks of a process group.
 
 Each rank owns a slice of the prototypes. The embeddings of all ranks are gathered, every rank computes the
-statistics of its slice, and a few numbers per sample are reduced: what is sent does not grow with k.
+statistics of its slice, and a few numbers per sample are all-reduced: communication does not grow with k.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from tammes import checks
-from tammes.geometry.sphere import normalize
-from tammes.heads.agreement import DTYPES, Standing, agree, digest, shard_digest
-from tammes.heads.clipping import SHARD_GROUPS
-from tammes.heads.collectives import (
+from tammes._common import checks, tensor_checks
+from tammes._common.autograd import transforming
+from tammes._common.types import Embeddings, Prototypes, Scalar, Similarities
+from tammes.geometry.sphere import safe_norm
+from tammes.heads._initial_prototypes import packed_prototypes, random_rows
+from tammes.heads._ranks.collectives import (
     Group,
+    Sizes,
+    all_gather,
     gather_numbers,
     mean_gradient,
-    own_rows,
     own_rows_of_columns,
+    own_samples,
+    reduce,
+    shared,
     sum_over_ranks,
 )
-from tammes.heads.global_batch import GlobalLabels, gather_embeddings, gather_labels, sizes_of
-from tammes.heads.prototype import Init, PrototypeHead, packed
-from tammes.heads.reduction import Slice, reduce_statistics
-from tammes.heads.ring import ring_class_margin, ring_energy
-from tammes.heads.sampled import ClassSampler, SampledStatistics, Sums
-from tammes.heads.streamed import top_classes
-from tammes.losses.evaluate import Reduction, Weighting, check_sample_weight, evaluate
-from tammes.losses.labels import Labelling, MixedLabels, labelling
-from tammes.losses.objective import Objective, logit_space, plan_of
+from tammes.heads._ranks.global_batch import GlobalLabels, gather_embeddings, gather_labels, sizes_of
+from tammes.heads._ranks.handshake import DTYPES, Standing, agree, described, digest, shard_digest
+from tammes.heads._ranks.merged_statistics import Slice, class_slice, reduce_statistics
+from tammes.heads._ranks.pairwise_ring import ring_class_margin, ring_energy
+from tammes.heads._sampled import ClassSampler, SampledStatistics, Sums
+from tammes.heads._stream.forward import top_classes
+from tammes.heads.clipping import SHARD_GROUPS
+from tammes.heads.prototype import Init, PrototypeHead
+from tammes.losses._engine.batch_loss import (
+    Reduction,
+    Weighting,
+    check_finite_loss,
+    check_sample_weight,
+    evaluate_terms,
+)
+from tammes.losses._engine.batch_values import (
+    BatchSummary,
+    complete,
+    observed,
+    reads_the_batch,
+    shares_of,
+    target_cosines,
+)
+from tammes.losses._engine.dense_statistics import similarities
+from tammes.losses._engine.labels import IGNORE_INDEX, Labelling, MixedLabels, labelling
+from tammes.losses._engine.objective_plan import ClassValues, logit_space, plan_of
+from tammes.losses._engine.plan import Plan, Targets
+from tammes.losses._engine.statistics import Statistics
+from tammes.losses._text import ObjectiveLike
+from tammes.losses.objective import Objective
 from tammes.losses.scores import Space
-from tammes.losses.statistics import Plan, Statistics, Targets, similarities
-from tammes.types import Embeddings, Prototypes, Scalar, Similarities
 
-SEED_ROWS = 1024
-"""Rows that are drawn from one seed, so that they do not depend on the number of ranks."""
-
-
-def class_slice(num_classes: int, rank: int, world_size: int) -> tuple[int, int]:
-    """First and last + 1 of a rank's classes, split as `torch.chunk` does; the last ranks may have none.
-
-    >>> [class_slice(7, rank, 3) for rank in range(3)], class_slice(2, 2, 3)
-    ([(0, 3), (3, 6), (6, 7)], (2, 2))
-    """
-    width = -(-num_classes // world_size)
-    return min(rank * width, num_classes), min((rank + 1) * width, num_classes)
+if TYPE_CHECKING:  # importing DTensor takes a second
+    from torch.distributed.tensor import DeviceMesh
 
 
 class ShardedPrototypeHead(PrototypeHead):
-    """`PrototypeHead` over all ranks of a process group, each with the prototypes of its `class_range`.
+    """A `PrototypeHead` sharded across a process group; each rank holds the prototypes of its `class_range`.
 
-    Every rank calls it with its own part of the batch, of any size, also none. The loss is that of the whole
-    batch, the same on every rank. After `backward` the gradient of `weight` is exact; that of the
-    embeddings is W times the exact one on W ranks, so that the mean which DDP takes over the backbone's
-    gradients is exact. Only the backbone goes into DDP. Labels, their shares and sample weights carry no
-    gradient here. `reduction="none"` gives the values of the rank's own rows, `logits` and `predict` too;
-    all ranks must call them together.
+    Every rank calls the head with its local batch, which may have any size, including zero. The loss is that
+    of the global batch and the same on every rank. After `backward` the gradient of `weight` is exact. The
+    gradient of the embeddings is exact times the world size, so that DDP's average over ranks gives the
+    exact gradient of the backbone. Wrap only the backbone in DDP. Labels, their shares and sample weights
+    carry no gradient here. `reduction="none"`, `logits` and `predict` return values for the local batch. All
+    ranks must make the same calls together.
 
-    Every call agrees first on what the ranks bring, which waits for the device once.
+    Every call starts with a handshake in which the ranks validate their inputs, which synchronises with the
+    device once.
+
+    In the `state_dict` the weight is a `DTensor` sharded along its first dimension, so that
+    `torch.distributed.checkpoint` saves and loads all rows at any world size. Pickling it on one rank, as
+    `torch.save` does, raises. `load_state_dict` accepts such a DTensor, all rows, or this rank's rows.
 
     Args:
-        in_features: d, the width of the embeddings.
-        num_classes: k, of all ranks together.
-        objective: any objective, the same on every rank. Soft targets (n, k) are refused, since they would
-            be as large as the logits that are never formed; `MixedLabels` are not.
-        process_group: of `torch.distributed`; None for all ranks.
-        options: those of `PrototypeHead`; class counts and weights are of all k classes, on every rank.
-            With `init="random"` and the same seed on all ranks the prototypes do not depend on how many
-            there are.
+        in_features: Embedding dimension d.
+        num_classes: Total number of classes k over all ranks.
+        objective: Any objective, the same on every rank. Soft targets (n, k) are rejected, since they would
+            be as large as the logits that the head never forms; `MixedLabels` are supported.
+        process_group: Process group of `torch.distributed`; None for the default group. `weight` is then a
+            plain parameter with this rank's rows.
+        mesh: One-dimensional device mesh, such as `mesh["classes"]`, in place of a process group. `weight`
+            and the optimizer state are then DTensors. Not supported together with `sample_rate`, since a
+            DTensor has no sparse gradient.
+        class_counts: Number of training samples of all k classes, on every rank; `class_weight` likewise.
+        init: As in `PrototypeHead`, like all other options. With "random" and the same seed on all ranks, the
+            initial prototypes do not depend on the world size.
     """
 
     def __init__(
         self,
         in_features: int,
         num_classes: int,
-        objective: Objective,
+        objective: ObjectiveLike,
         process_group: Group | None = None,
-        **options: Any,
+        *,
+        mesh: "DeviceMesh | None" = None,
+        class_counts: Tensor | Sequence[float] | None = None,
+        class_weight: Tensor | Sequence[float] | None = None,
+        ignore_index: int = IGNORE_INDEX,
+        init: Init = "random",
+        trainable: bool = True,
+        block_size: int | Literal["auto"] = "auto",
+        fast_products: bool = False,
+        centers: int = 1,
+        sample_rate: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if not (dist.is_available() and dist.is_initialized()):
             raise RuntimeError(
                 "ShardedPrototypeHead needs a process group: launch with torchrun and call "
                 "torch.distributed.init_process_group(), or use PrototypeHead in a single process."
             )
-        if options.get("block_size", "auto") is None:
+        if centers != 1:
+            raise ValueError(
+                f"ShardedPrototypeHead supports one prototype per class, got centers={centers}. For several, "
+                "use PrototypeHead, with sample_rate= if classes are many."
+            )
+        if block_size is None:
             raise ValueError('ShardedPrototypeHead always streams: block_size must be "auto" or an integer.')
-        self.process_group = process_group  # first, since the base class asks for `class_range`
-        super().__init__(in_features, num_classes, objective, **options)
+        if mesh is not None:
+            from tammes.heads._ranks.sharded_rows import check_mesh
+
+            check_mesh(mesh, process_group, sample_rate, device)
+            device = device or mesh.device_type
+        self.process_group, self.mesh = process_group, mesh  # first: the base class reads `class_range`
+        super().__init__(
+            in_features,
+            num_classes,
+            objective,
+            class_counts=class_counts,
+            class_weight=class_weight,
+            ignore_index=ignore_index,
+            init=init,
+            trainable=trainable,
+            block_size=block_size,
+            fast_products=fast_products,
+            sample_rate=sample_rate,
+            device=device,
+            dtype=dtype,
+        )
+        if mesh is not None:
+            from tammes.heads._ranks.sharded_rows import as_dtensor
+
+            rows = as_dtensor(self.weight.detach(), num_classes, mesh)
+            self.weight = nn.Parameter(rows, requires_grad=self.weight.requires_grad)
         self._compared = False
         self._settings: tuple[Any, str] = (None, "")
 
     @property
     def group(self) -> Group:
-        """The process group; that of all ranks is not kept, so that a head can be copied."""
+        """The process group; a default or mesh group is looked up, so that a head can be copied."""
+        if self.mesh is not None:
+            return self.mesh.get_group()
         return self.process_group or dist.group.WORLD
 
     @property
     def class_range(self) -> tuple[int, int]:
-        """First and last + 1 of the classes whose prototypes are rows of `weight` on this rank."""
+        """Half-open range (start, stop) of the classes whose prototypes this rank holds."""
         return class_slice(self.num_classes, dist.get_rank(self.group), dist.get_world_size(self.group))
 
     @property
     def class_sizes(self) -> list[int]:
-        """How many classes each rank has."""
+        """Number of classes on each rank."""
         world = dist.get_world_size(self.group)
         slices = [class_slice(self.num_classes, rank, world) for rank in range(world)]
         return [last - first for first, last in slices]
 
+    @property
+    def local_weight(self) -> Tensor:
+        """This rank's rows of `weight`, sharing its memory; gradients flow through to `weight`."""
+        weight: Any = self.weight
+        return weight.to_local() if hasattr(weight, "to_local") else weight
+
+    def split_rows(self, rows: Tensor) -> Any:
+        """A tensor with one row per local prototype as this rank's shard of a `DTensor`."""
+        from tammes.heads._ranks.sharded_rows import as_dtensor
+
+        return as_dtensor(rows, self.num_classes, self._mesh())
+
+    def _mesh(self) -> "DeviceMesh":
+        from torch.distributed.tensor import DeviceMesh
+
+        return self.mesh or DeviceMesh.from_group(self.group, self.weight.device.type)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if keep_vars:
+            return
+        from tammes.heads._ranks.sharded_rows import ShardedRows
+
+        rows = self.local_weight.detach()
+        several = dist.get_world_size(self.group) > 1
+        destination[prefix + "weight"] = ShardedRows.of(self.split_rows(rows)) if several else rows
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any
+    ) -> None:
+        name = prefix + "weight"
+        if isinstance(state_dict.get(name), Tensor):
+            from tammes.heads._ranks.sharded_rows import own_rows
+
+            rows = own_rows(state_dict[name], self._mesh(), self.class_range, self.num_classes)
+            fits = rows.shape == self.local_weight.shape
+            state_dict[name] = self.split_rows(rows) if fits and self.mesh is not None else rows
+        super()._load_from_state_dict(state_dict, prefix, *args, **options)
+
     @torch.no_grad()
-    def reset_parameters(self, init: Init = "random") -> None:
-        """Prototypes anew: random unit vectors, or packed as far apart as they can be."""
+    def reset_parameters(self, init: Init | None = None) -> None:
+        """Reinitialize prototypes (by `init`, or as at construction) and scales; not on the meta device."""
+        if self.weight.is_meta:
+            return
         first, last = self.class_range
-        if init == "packed":
-            self.weight.copy_(packed(self.num_classes, self.in_features)[first:last])
+        weight = self.local_weight
+        if (init or self.init) == "packed":
+            weight.copy_(packed_prototypes(self.num_classes, self.in_features)[first:last])
         else:
-            seed = int(torch.randint(2**62, ()))
-            for start in range(first // SEED_ROWS * SEED_ROWS, last, SEED_ROWS):
-                generator = torch.Generator().manual_seed(seed + start)
-                rows = normalize(torch.randn(SEED_ROWS, self.in_features, generator=generator))
-                low, high = max(start, first), min(start + SEED_ROWS, last)
-                self.weight[low - first : high - first] = rows[low - start : high - start].to(self.weight)
-        if self.sampler is not None:
-            self.sampler.sums.forget()
+            seed = int(torch.randint(2**62, (), device="cpu"))
+            for start, rows in random_rows(seed, first, last, self.in_features):
+                weight[start - first : start - first + len(rows)] = rows.to(weight)
+        self._reset_scales()
 
     def forward(
         self,
@@ -138,25 +242,33 @@ class ShardedPrototypeHead(PrototypeHead):
         reduction: Reduction = "mean",
         check: bool = False,
     ) -> Tensor:
-        """The loss of the global batch; without labels the logits of the local one."""
+        """The loss of the global batch, or the logits of the local batch if `labels` is None."""
         if labels is None:
             return self.logits(embeddings)
+        goal = self._current_goal()
         check_batch = partial(self._check_batch, embeddings, labels, sample_weight, reduction, check)
         call = f"loss with reduction={reduction!r}, training={self.training}"
         marks, standings = self._meet(embeddings, call, check_batch)
         with torch.autocast(embeddings.device.type, enabled=False):
             rows = gather_embeddings(embeddings, standings, self._dtype(standings), self.group)
             marks = gather_labels(marks, sample_weight, standings, self.group)
-            loss, self.terms = evaluate(
-                self.objective,
-                self._global_statistics(rows, marks, plan_of(self.objective)),
+            plan = self._plan(goal.objective, goal.class_values, rows, marks, sizes_of(standings))
+            statistics = self._global_statistics(rows, marks, plan)
+            loss, self.terms = evaluate_terms(
+                goal.objective,
+                statistics,
                 marks.shares,
-                Weighting(self.class_weight, marks.sample_weight, marks.kept),
-                self._class_values(),
+                Weighting(self.class_weight, marks.sample_weight, marks.kept, marks.soft),
+                goal.class_values,
                 reduction,
             )
+            if plan.states:
+                seen = observed(goal.objective, statistics, marks.shares, marks.kept)
+                self._memory().keep(goal.objective, seen)
+        if check:
+            check_finite_loss(loss, goal.objective, self.terms, self.local_weight)
         if loss.ndim:
-            return own_rows(loss, sizes_of(standings), self.group)
+            return own_samples(loss, sizes_of(standings), self.group)
         return mean_gradient(loss, self.group)
 
     def _check_batch(
@@ -167,15 +279,15 @@ class ShardedPrototypeHead(PrototypeHead):
         reduction: str,
         check: bool,
     ) -> Labelling:
-        """The local batch, checked; the range of labels always, since the device is waited for anyway."""
+        """Validate the local batch; label ranges always, since the handshake synchronises anyway."""
         self._check_embeddings(embeddings)
         checks.one_of("reduction", reduction, ("mean", "none"))
         if check:
-            checks.check_finite("embeddings", embeddings)
+            tensor_checks.check_finite("embeddings", embeddings)
         if isinstance(labels, Tensor) and labels.ndim == 2 and labels.is_floating_point():
             raise ValueError(
-                f"ShardedPrototypeHead takes no soft targets, got shape {tuple(labels.shape)}: they are as "
-                "large as the logits it avoids. Give class indices, or two with a weight: MixedLabels."
+                f"ShardedPrototypeHead does not support soft targets, got shape {tuple(labels.shape)}: they "
+                "are as large as the logits it avoids. Pass class indices or MixedLabels."
             )
         n = len(embeddings)
         options: dict[str, Any] = {"dtype": torch.float64, "check": True}
@@ -184,17 +296,26 @@ class ShardedPrototypeHead(PrototypeHead):
         return marks
 
     def _check_embeddings(self, embeddings: Tensor) -> None:
-        checks.check_embeddings(embeddings, self.in_features, empty=True)
+        tensor_checks.check_embeddings(embeddings, self.in_features, empty=True)
         if embeddings.dtype not in DTYPES:
-            raise TypeError(f"embeddings must be bfloat16 or float16 to float64, got {embeddings.dtype}.")
+            raise TypeError(
+                f"embeddings must be bfloat16, float16, float32 or float64, got {embeddings.dtype}."
+            )
         if embeddings.device != self.weight.device:
             raise ValueError(
-                f"embeddings must be on {self.weight.device}, as the prototypes are, got {embeddings.device}."
+                f"embeddings must be on the prototypes' device, {self.weight.device}, "
+                f"got {embeddings.device}."
             )
 
     def _meet(self, embeddings: Tensor, call: str, check: Callable[[], Any]) -> tuple[Any, list[Standing]]:
-        """Check the own input and hear of the others', or raise together: what `check` gave, standings."""
-        SHARD_GROUPS[self.weight] = self.group
+        """Validate locally, exchange status, raise together; returns `check()` and the standings."""
+        if transforming():
+            raise RuntimeError(
+                "ShardedPrototypeHead does not support torch.func, which cannot differentiate through "
+                "collectives. Use torch.autograd, or PrototypeHead(..., block_size=None)."
+            )
+        if self.mesh is None:
+            SHARD_GROUPS[self.weight] = self.group
         settings = f"{self._constants()}\ncall: {call}\ngradients: {torch.is_grad_enabled()}"
         found, error, own = None, None, Standing()
         try:
@@ -202,13 +323,13 @@ class ShardedPrototypeHead(PrototypeHead):
             own = Standing(
                 failed=0,
                 settings=digest(settings.encode()),
-                shard=0 if self._compared else shard_digest(self.weight),
+                shard=0 if self._compared else shard_digest(self.local_weight),
                 rows=len(embeddings),
                 labels=found.targets.shape[1] if found else 1,
                 dtype=DTYPES.index(embeddings.dtype),
                 gradient=int(embeddings.requires_grad),
             )
-        except Exception as caught:  # whatever it is, the others must hear of it
+        except Exception as caught:  # any failure here must raise on every rank
             error = caught
         standings = agree(own, settings, error, self.group, self.weight.device)
         if not self._compared and self.sampler is not None:
@@ -217,7 +338,7 @@ class ShardedPrototypeHead(PrototypeHead):
         return found, standings
 
     def _constants(self) -> str:
-        """What must be the same on all ranks, one to a line; written anew for another objective."""
+        """Settings that must be the same on all ranks, one per line; cached until the objective changes."""
         objective, text = self._settings
         if objective is not self.objective:
             lines = {
@@ -227,30 +348,65 @@ class ShardedPrototypeHead(PrototypeHead):
                 "ignore_index": self.ignore_index,
                 "dtype": self.weight.dtype,
                 "sample_rate": None if self.sampler is None else self.sampler.rate,
-                "class_weight": _described(self.class_weight),
-                "class_counts": _described(self.class_counts),
+                "class_weight": described(self.class_weight),
+                "class_counts": described(self.class_counts),
             }
             text = "\n".join(f"{name}: {value}" for name, value in lines.items())
             self._settings = self.objective, text
         return text
 
     def _dtype(self, standings: list[Standing]) -> torch.dtype:
-        """Float32, or float64 where the prototypes or a rank's embeddings are."""
+        """float32, or float64 if the prototypes or any rank's embeddings are."""
         dtypes = {self.weight.dtype, *(standing.embedding_dtype for standing in standings)}
         return torch.float64 if torch.float64 in dtypes else torch.float32
 
+    def _plan(
+        self,
+        objective: Objective,
+        class_values: ClassValues,
+        rows: Embeddings,
+        marks: GlobalLabels,
+        sizes: Sizes,
+    ) -> Plan:
+        """The plan of the global batch, the same on every rank."""
+        class_weight = None if self.class_weight is None else self.class_weight.to(rows.dtype)
+        scales = {place: shared(s, self.group) for place, s in self._scales(rows.dtype).items()}
+        plan = plan_of(objective, class_weight, class_values, scales)
+        if not reads_the_batch(objective):
+            return plan
+        plan = complete(plan, objective, self._summary(rows, marks), class_values, self._memory())
+        if plan.noise is not None:  # each rank draws for its own rows
+            own = plan.noise.split(list(sizes))[dist.get_rank(self.group)]
+            plan = plan._replace(noise=all_gather(own, sizes, self.group))
+        return plan
+
+    @torch.no_grad()
+    def _summary(self, rows: Embeddings, marks: GlobalLabels) -> BatchSummary:
+        """The summary of the global batch; each rank contributes the target cosines of its classes."""
+        own = Slice(*self.class_range, self.num_classes)
+        here = own.has(marks.targets)
+        places = torch.where(here, marks.targets - own.first, 0)
+        target = torch.zeros_like(here, dtype=rows.dtype)
+        if len(self.local_weight):
+            target = torch.where(here, target_cosines(rows, self.local_weight, places), 0.0)
+        target = reduce(target, "SUM", self.group)
+        shares = shares_of(marks.shares, marks.kept, target)
+        norms = safe_norm(rows).squeeze(1)
+        return BatchSummary(marks.targets, target, shares, norms, self.num_classes)
+
     def _global_statistics(self, embeddings: Embeddings, marks: GlobalLabels, plan: Plan) -> Statistics:
-        """Statistics of all classes; of a sample of each rank's while a head with `sample_rate` trains."""
+        """Statistics over all classes, or over the sampled classes of each rank during sampled training."""
         own = Slice(*self.class_range, self.num_classes)
         if self.sampler is not None and self.training:
             return self._sampled_statistics(self.sampler, embeddings, marks, plan, own)
-        local = self._of_slice(embeddings, self.weight, marks.targets - own.first, plan, self.class_sizes)
+        targets, local_plan = marks.targets - own.first, plan.of_classes(own.rows)
+        local = self._of_slice(embeddings, self.local_weight, targets, local_plan, self.class_sizes)
         return reduce_statistics(local, marks.targets, plan, own, self.group)
 
     def _of_slice(
         self, embeddings: Embeddings, rows: Prototypes, targets: Targets, plan: Plan, sizes: list[int]
     ) -> Statistics:
-        """Statistics of the prototypes that this rank has, but the energy with those of the others."""
+        """Statistics of the local prototypes; the Riesz energy covers all ranks."""
         energy = partial(ring_energy, rows, sizes=sizes, group=self.group)
         return replace(self._statistics(embeddings, rows, targets, plan), riesz=energy)
 
@@ -270,39 +426,41 @@ class ShardedPrototypeHead(PrototypeHead):
                 embeddings,
                 self.weight,
                 targets,
-                plan,
-                positives=targets[here].unique(),
+                plan.of_classes(own.rows),
+                draw=partial(
+                    sampler.draw, targets[here].unique(), len(self.weight), dist.get_rank(self.group)
+                ),
                 produce=produce,
-                stream=dist.get_rank(self.group),
             )
-            totals = [len(self.weight) * local.centroid(space) for space in plan.sums]
+            totals = [len(self.weight) * local.centroids[which] for which in plan.centroids]
         else:
-            local = produce(embeddings, self.weight, targets, plan)
-            totals = [local.sums[space] for space in plan.sums]
+            local = produce(embeddings, self.weight, targets, plan.of_classes(own.rows))
+            totals = [local.sums[which] for which in plan.centroids]
         whole = reduce_statistics(local, marks.targets, plan, own, self.group)
         totals = sum_over_ranks(totals, self.group) if totals else []
-        centroids: Sums = {s: total / self.num_classes for s, total in zip(plan.sums, totals, strict=True)}
+        means = [total / self.num_classes for total in totals]
+        centroids: Sums = dict(zip(plan.centroids, means, strict=True))
         return SampledStatistics(**vars(replace(whole, num_classes=sum(sizes))), centroids=centroids)
 
     def _similarities(self, embeddings: Embeddings, space: Space) -> Similarities:
-        """The local embeddings against the prototypes of all ranks."""
+        """Similarities of the local embeddings with the prototypes of all ranks."""
         check = partial(self._check_embeddings, embeddings)
         _, standings = self._meet(embeddings, f"similarities, {space}", check)
         plan = Plan(spaces=(space,), rests=(), hardest=(), sums=(), norms=False)
         dtype = self._dtype(standings)
         with torch.autocast(embeddings.device.type, enabled=False):
             rows = gather_embeddings(embeddings, standings, dtype, self.group)
-            columns = similarities(rows, self.weight.to(dtype), plan)[space]
+            columns = similarities(rows, self.local_weight.to(dtype), plan)[space]
         return own_rows_of_columns(columns, sizes_of(standings), self.class_sizes, self.group)
 
     @torch.no_grad()
     def predict(self, embeddings: Embeddings, top: int = 1) -> Int[Tensor, "..."]:
-        """The class with the largest logit for each local embedding; with `top` the first few."""
+        """The most likely class of each local embedding; with `top` > 1, the `top` most likely."""
         check = partial(self._check_prediction, embeddings, top)
         _, standings = self._meet(embeddings, f"predict, top={top}", check)
         rows = gather_embeddings(embeddings, standings, self._dtype(standings), self.group)
-        space, _ = logit_space(self.objective)
-        values, classes = top_classes(rows, self.weight, space, top, self._block(len(rows)))
+        space = logit_space(self.objective)
+        values, classes = top_classes(rows, self.local_weight, space, top, self._block(len(rows)))
         sizes, widths = sizes_of(standings), [min(top, size) for size in self.class_sizes]
         values = own_rows_of_columns(values, sizes, widths, self.group)
         classes = own_rows_of_columns(classes + self.class_range[0], sizes, widths, self.group)
@@ -315,13 +473,5 @@ class ShardedPrototypeHead(PrototypeHead):
         self._check_top(top)
 
     def class_margin(self) -> Scalar:
-        """Smallest angle between two prototypes of any ranks, in radians."""
-        return ring_class_margin(self.weight, self.class_sizes, self.group)
-
-
-def _described(values: Tensor | None) -> str:
-    """Enough of a tensor to tell it from another."""
-    if values is None:
-        return "None"
-    content = values.detach().double().cpu()
-    return f"{content.min():g} to {content.max():g}, digest {digest(content.numpy().tobytes()):x}"
+        """Smallest angle between any two prototypes, across all ranks, in radians."""
+        return ring_class_margin(self.local_weight, self.class_sizes, self.group)

@@ -1,17 +1,24 @@
-"""CosFace, also AM-Softmax: a margin taken off the target cosine (Wang et al. 2018)."""
+"""CosFace, also known as AM-Softmax: a margin subtracted from the target cosine (Wang et al. 2018)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from tammes import checks
-from tammes.losses.objective import PerClassValue, SampleTerm, check_smoothing, per_class_margin, set_field
+from tammes._common.types import PerSample
+from tammes.losses._engine.plan import Need
+from tammes.losses._parameters import (
+    PerClassValue,
+    check_smoothing,
+    per_class_margin,
+    positive_scale,
+    set_field,
+)
+from tammes.losses.learnable import Scale
+from tammes.losses.objective import SampleTerm
 from tammes.losses.scores import Scores, softmax_loss
-from tammes.losses.statistics import Need
-from tammes.types import PerSample
 
 
 def cosface(scores: Scores, *, margin: float | PerSample, label_smoothing: float = 0.0) -> PerSample:
-    r"""Softmax loss with the target cosine lowered by a margin.
+    r"""Softmax loss with a margin subtracted from the target cosine.
 
     .. math::
         \ell_i = \operatorname{softplus}(\mathrm{rest}_i - s (c_{i y_i} - m))
@@ -28,26 +35,37 @@ def cosface(scores: Scores, *, margin: float | PerSample, label_smoothing: float
 
 @dataclass(frozen=True, kw_only=True)
 class CosFace(SampleTerm):
-    """`cosface` as a term; `margin` may be a sequence with one number per class."""
+    """`cosface` as a term; `margin` is one number or one per class.
+
+    AMSoftmax is another name of this class.
+    """
 
     text_name: ClassVar[str] = "CosFace"
 
-    scale: float
+    scale: Scale
     margin: PerClassValue
     label_smoothing: float = 0.0
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self, *, scale: Scale, margin: PerClassValue, label_smoothing: float = 0.0) -> None: ...
+        @overload
+        def __init__(self, *, s: Scale, m: PerClassValue, label_smoothing: float = 0.0) -> None: ...
+        def __init__(self, **parameters: Any) -> None: ...
+
     def __post_init__(self) -> None:
-        set_field(self, "scale", checks.positive("CosFace's scale", self.scale))
+        set_field(self, "scale", positive_scale("CosFace's scale", self.scale))
         set_field(self, "margin", per_class_margin("CosFace's margin", self.margin, 0.0, 2.0))
         set_field(self, "label_smoothing", check_smoothing(self.label_smoothing))
 
     @property
     def need(self) -> Need:
-        return Need("cosine", self.scale, mean=self.label_smoothing > 0)
+        return Need("cosine", self.scale, smoothing=self.label_smoothing > 0)
 
     def per_sample(self, scores: Scores, **own: PerSample) -> PerSample:
         return cosface(scores, margin=self.value("margin", own), label_smoothing=self.label_smoothing)
 
 
 AMSoftmax = CosFace
-"""Another name of the same loss."""
+"""Alias of `CosFace`."""

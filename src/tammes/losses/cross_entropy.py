@@ -1,46 +1,57 @@
-"""Cross-entropy of plain inner products: the softmax loss that the paper starts from."""
+"""Cross-entropy of raw inner products: the softmax loss that the paper starts from."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from tammes import checks
+from tammes._common.types import PerSample
+from tammes.losses._engine.plan import Need
+from tammes.losses._parameters import check_raw_scale, check_smoothing, positive_scale, set_field
+from tammes.losses.learnable import Scale
 from tammes.losses.normface import normface
-from tammes.losses.objective import SampleTerm, check_smoothing, set_field
+from tammes.losses.objective import SampleTerm
 from tammes.losses.scores import Scores
-from tammes.losses.statistics import Need
-from tammes.types import PerSample
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(SampleTerm):
-    """`normface` of raw inner products: softmax without normalisation, without bias (paper, eq. 2.1).
+    """Cross-entropy of raw inner products, without normalisation or bias (paper, eq. 2.1).
 
-    Theorem 3.1: its infimum is approached with any class margin in (0, pi / 2], so it promises none.
-    `normalize=True` gives cosines, and then `scale` applies.
+    Printed as CE, which is another name of this class.
+    Theorem 3.1: it approaches its infimum with any class margin in (0, pi / 2], so it guarantees none.
+    `normalize=True` uses cosines times `scale` instead, which is `NormFace`.
     """
 
     text_name: ClassVar[str] = "CE"
 
     normalize: bool = False
-    scale: float = 1.0
+    scale: Scale = 1.0
     label_smoothing: float = 0.0
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self, *, normalize: bool = False, scale: Scale = 1.0, label_smoothing: float = 0.0
+        ) -> None: ...
+        @overload
+        def __init__(
+            self, *, normalize: bool = False, s: Scale = 1.0, label_smoothing: float = 0.0
+        ) -> None: ...
+        def __init__(self, **parameters: Any) -> None: ...
 
     def __post_init__(self) -> None:
         check_raw_scale("CE", self.normalize, self.scale)
-        set_field(self, "scale", checks.positive("CE's scale", self.scale))
+        set_field(self, "scale", positive_scale("CE's scale", self.scale))
         set_field(self, "label_smoothing", check_smoothing(self.label_smoothing))
 
     @property
     def need(self) -> Need:
         space = "cosine" if self.normalize else "raw"
-        return Need(space, self.scale, mean=self.label_smoothing > 0)
+        return Need(space, self.scale, smoothing=self.label_smoothing > 0)
 
     def per_sample(self, scores: Scores, **own: PerSample) -> PerSample:
         return normface(scores, label_smoothing=self.label_smoothing)
 
 
-def check_raw_scale(name: str, normalize: bool, scale: float) -> None:
-    """A scale belongs to cosines: raw inner products carry their own."""
-    checks.boolean(f"{name}'s normalize", normalize)
-    if not normalize and scale != 1:
-        raise ValueError(f"{name} of raw inner products has no scale, got s={scale}. Add normalize=True.")
+CE = CrossEntropy
+"""The name that the text form prints."""

@@ -1,25 +1,26 @@
-"""Focal loss: cross-entropy that fades where a sample is already right (Lin et al. 2017)."""
+"""Focal loss: cross-entropy that down-weights well-classified samples (Lin et al. 2017)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import torch
 
-from tammes import checks
-from tammes.losses.cross_entropy import check_raw_scale
-from tammes.losses.objective import SampleTerm, check_smoothing, set_field
+from tammes._common import checks
+from tammes._common.types import PerSample
+from tammes.losses._engine.plan import Need
+from tammes.losses._parameters import check_raw_scale, check_smoothing, positive_scale, set_field
+from tammes.losses.learnable import Scale
+from tammes.losses.objective import SampleTerm
 from tammes.losses.scores import Scores, softmax_loss
-from tammes.losses.statistics import Need
-from tammes.types import PerSample
 
 
 def focal(scores: Scores, *, gamma: float, label_smoothing: float = 0.0) -> PerSample:
-    r"""Softmax loss times the chance of being wrong to the power gamma.
+    r"""Softmax loss times the probability of the wrong classes to the power gamma.
 
     .. math::
         \ell_i = (1 - p_i)^\gamma \, (-\log p_i), \qquad p_i = \operatorname{softmax}_{y_i}
 
-    With label smoothing p stays the softmax and only the second factor is smoothed.
+    Label smoothing applies to the second factor only; p stays the softmax of the true class.
 
     Reference: Lin, Goyal, Girshick, He, Dollar, "Focal loss for dense object detection", 2017.
     """
@@ -35,25 +36,42 @@ def focal(scores: Scores, *, gamma: float, label_smoothing: float = 0.0) -> PerS
 
 @dataclass(frozen=True, kw_only=True)
 class Focal(SampleTerm):
-    """`focal` as a term, of raw inner products unless `normalize=True`."""
+    """`focal` as a term; of raw inner products, or of cosines times `scale` with `normalize=True`."""
 
     text_name: ClassVar[str] = "Focal"
 
     gamma: float = 1.0
     normalize: bool = False
-    scale: float = 1.0
+    scale: Scale = 1.0
     label_smoothing: float = 0.0
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            *,
+            gamma: float = 1.0,
+            normalize: bool = False,
+            scale: Scale = 1.0,
+            label_smoothing: float = 0.0,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self, *, gamma: float = 1.0, normalize: bool = False, s: Scale = 1.0, label_smoothing: float = 0.0
+        ) -> None: ...
+        def __init__(self, **parameters: Any) -> None: ...
 
     def __post_init__(self) -> None:
         check_raw_scale("Focal", self.normalize, self.scale)
         set_field(self, "gamma", checks.within("Focal's gamma", self.gamma, 0.0, 100.0))
-        set_field(self, "scale", checks.positive("Focal's scale", self.scale))
+        set_field(self, "scale", positive_scale("Focal's scale", self.scale))
         set_field(self, "label_smoothing", check_smoothing(self.label_smoothing))
 
     @property
     def need(self) -> Need:
         space = "cosine" if self.normalize else "raw"
-        return Need(space, self.scale, mean=self.label_smoothing > 0)
+        return Need(space, self.scale, smoothing=self.label_smoothing > 0)
 
     def per_sample(self, scores: Scores, **own: PerSample) -> PerSample:
         return focal(scores, gamma=self.gamma, label_smoothing=self.label_smoothing)

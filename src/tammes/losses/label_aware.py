@@ -1,22 +1,23 @@
-"""Label-aware smoothing: the more images a class has, the softer its labels (Zhong et al. 2021, MiSLAS)."""
+"""Label-aware smoothing: more smoothing for more frequent classes (Zhong et al. 2021, MiSLAS)."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from tammes import checks
-from tammes.losses.cross_entropy import check_raw_scale
-from tammes.losses.objective import SampleTerm, one_per_class, set_field
+from tammes._common import checks
+from tammes._common.types import PerSample
+from tammes.losses._engine.plan import Need
+from tammes.losses._parameters import check_raw_scale, counts_for, one_per_class, positive_scale, set_field
+from tammes.losses.learnable import Scale
+from tammes.losses.objective import SampleTerm
 from tammes.losses.scores import Scores, softmax_loss
-from tammes.losses.statistics import Need
-from tammes.types import PerSample
 
 
 def label_aware_smoothing(
     counts: Sequence[float], *, head: float = 0.3, tail: float = 0.0
 ) -> tuple[float, ...]:
-    r"""How much of its label each class gives away: `tail` for the rarest class up to `head` for the largest.
+    r"""Label smoothing per class, from `tail` for the rarest class to `head` for the most frequent.
 
     .. math::
         \epsilon_y = \epsilon_{tail} + (\epsilon_{head} - \epsilon_{tail})
@@ -32,21 +33,22 @@ def label_aware_smoothing(
 
 
 def label_aware(scores: Scores, *, smoothing: PerSample) -> PerSample:
-    r"""Softmax loss whose target is :math:`1 - \epsilon` for the true class, the rest shared by the others.
+    r"""Softmax loss with target :math:`1 - \epsilon` on the true class and the rest spread over the others.
 
     .. math::
         \ell_i = -(1 - \epsilon) \log p_{y_i} - \frac{\epsilon}{k-1} \sum_{j \ne y_i} \log p_j
     """
     k = scores.num_classes
-    # torch's smoothing gives the true class its share too: k / (k - 1) times as much comes to the same.
+    # torch also spreads smoothing over the true class: k / (k - 1) times as much is equivalent.
     return softmax_loss(scores, scores.scale * scores.target, smoothing * (k / (k - 1)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelAware(SampleTerm):
-    """`label_aware` with `label_aware_smoothing`, of `counts` or else of the head's `class_counts`.
+    """`label_aware` with `label_aware_smoothing` of `counts`, by default of the head's `class_counts`.
 
-    Of raw inner products unless `normalize=True`, and then `scale` applies.
+    Printed as LAS, which is another name of this class.
+    Uses raw inner products, or cosines times `scale` with `normalize=True`.
 
     Reference: Zhong, Cui, Liu, Jia, "Improving calibration for long-tailed recognition", 2021.
     """
@@ -57,11 +59,35 @@ class LabelAware(SampleTerm):
     tail: float = 0.0
     counts: Sequence[float] | None = None
     normalize: bool = False
-    scale: float = 1.0
+    scale: Scale = 1.0
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            *,
+            head: float = 0.3,
+            tail: float = 0.0,
+            counts: Sequence[float] | None = None,
+            normalize: bool = False,
+            scale: Scale = 1.0,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            *,
+            head: float = 0.3,
+            tail: float = 0.0,
+            counts: Sequence[float] | None = None,
+            normalize: bool = False,
+            s: Scale = 1.0,
+        ) -> None: ...
+        def __init__(self, **parameters: Any) -> None: ...
 
     def __post_init__(self) -> None:
         check_raw_scale("LAS", self.normalize, self.scale)
-        set_field(self, "scale", checks.positive("LAS's scale", self.scale))
+        set_field(self, "scale", positive_scale("LAS's scale", self.scale))
         for name in ("head", "tail"):
             set_field(self, name, checks.within(f"LAS's {name}", getattr(self, name), 0.0, 1.0))
         if self.counts is not None:
@@ -70,15 +96,15 @@ class LabelAware(SampleTerm):
 
     @property
     def need(self) -> Need:
-        return Need("cosine" if self.normalize else "raw", self.scale, mean=True)
+        return Need("cosine" if self.normalize else "raw", self.scale, smoothing=True)
 
     def class_values(self, counts: tuple[float, ...] | None) -> Mapping[str, tuple[float, ...]]:
-        own = counts if self.counts is None else self.counts
-        if own is None:
-            raise ValueError(
-                "LAS needs the class counts: LAS(counts=[...]), or class_counts= of the head or the call."
-            )
+        own = counts_for("LAS", self.counts, counts)
         return {"smoothing": label_aware_smoothing(own, head=self.head, tail=self.tail)}
 
     def per_sample(self, scores: Scores, **own: PerSample) -> PerSample:
         return label_aware(scores, smoothing=own["smoothing"])
+
+
+LAS = LabelAware
+"""The name that the text form prints."""

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from tammes import checks
+from tammes._common import checks
+from tammes._common.types import PerSample
+from tammes.losses._engine.plan import Need
+from tammes.losses._parameters import check_smoothing, counts_for, one_per_class, positive_scale, set_field
 from tammes.losses.cosface import cosface
-from tammes.losses.objective import SampleTerm, check_smoothing, one_per_class, set_field
+from tammes.losses.learnable import Scale
+from tammes.losses.objective import SampleTerm
 from tammes.losses.scores import Scores
-from tammes.losses.statistics import Need
-from tammes.types import PerSample
 
 
 def ldam_margins(
@@ -28,22 +30,46 @@ def ldam_margins(
 
 @dataclass(frozen=True, kw_only=True)
 class LDAM(SampleTerm):
-    """`cosface` with `ldam_margins`, of `counts` or else of the head's `class_counts`.
+    """`cosface` with `ldam_margins` of `counts`, by default of the head's `class_counts`.
 
     Reference: Cao, Wei, Gaidon, Arechiga, Ma, "Learning imbalanced datasets with label-distribution-aware
-    margin loss", 2019 (its code uses s = 30; the paper at hand s = 5).
+    margin loss", 2019. Its code uses s = 30, whereas the largest-margins paper uses s = 5.
     """
 
     text_name: ClassVar[str] = "LDAM"
 
-    scale: float
+    scale: Scale
     counts: Sequence[float] | None = None
     max_margin: float = 0.5
     C: float | None = None
     label_smoothing: float = 0.0
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            *,
+            scale: Scale,
+            counts: Sequence[float] | None = None,
+            max_margin: float = 0.5,
+            C: float | None = None,
+            label_smoothing: float = 0.0,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            *,
+            s: Scale,
+            counts: Sequence[float] | None = None,
+            max_margin: float = 0.5,
+            C: float | None = None,
+            label_smoothing: float = 0.0,
+        ) -> None: ...
+        def __init__(self, **parameters: Any) -> None: ...
+
     def __post_init__(self) -> None:
-        set_field(self, "scale", checks.positive("LDAM's scale", self.scale))
+        set_field(self, "scale", positive_scale("LDAM's scale", self.scale))
         set_field(self, "max_margin", checks.within("LDAM's max_margin", self.max_margin, 0.0, 2.0))
         set_field(self, "label_smoothing", check_smoothing(self.label_smoothing))
         if self.C is not None:
@@ -54,14 +80,10 @@ class LDAM(SampleTerm):
 
     @property
     def need(self) -> Need:
-        return Need("cosine", self.scale, mean=self.label_smoothing > 0)
+        return Need("cosine", self.scale, smoothing=self.label_smoothing > 0)
 
     def class_values(self, counts: tuple[float, ...] | None) -> Mapping[str, tuple[float, ...]]:
-        own = counts if self.counts is None else self.counts
-        if own is None:
-            raise ValueError(
-                "LDAM needs the class counts: LDAM(counts=[...]), or class_counts= of the head or the call."
-            )
+        own = counts_for("LDAM", self.counts, counts)
         return {"margin": ldam_margins(own, max_margin=self.max_margin, C=self.C)}
 
     def per_sample(self, scores: Scores, **own: PerSample) -> PerSample:

@@ -1,26 +1,26 @@
 """LM-Softmax: the paper's largest-margin softmax (eq. 3.5), with the reduction its theory needs."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
-from tammes import checks
-from tammes.losses.objective import SampleTerm, set_field
+from tammes._common import checks
+from tammes._common.types import PerSample
+from tammes.losses._engine.plan import Need
+from tammes.losses._parameters import positive_scale, set_field
+from tammes.losses.learnable import Scale
+from tammes.losses.objective import SampleTerm
 from tammes.losses.scores import Scores
-from tammes.losses.statistics import Need
-from tammes.types import PerSample
 
 
 def lm_softmax(scores: Scores) -> PerSample:
-    r"""Softmax loss whose denominator leaves out the true class (paper, eq. 3.5).
+    r"""Softmax loss without the true class in the denominator (paper, eq. 3.5).
 
     .. math::
         \ell_i = \tfrac{1}{s} \log \sum_{j \ne y_i} e^{s (c_{ij} - c_{i y_i})}
 
-    Tends to minus the sample margin as s grows, so it can be negative: for k <= d + 1 its least value
-    is log(k - 1) / s - k / (k - 1). It is 1/s times GM-Softmax with beta2 -> -inf (not alpha2 as
-    printed: with that the target's term is large wherever the cosine is negative).
-
-    Returns one loss per sample; reducing is the caller's choice.
+    Tends to the negative sample margin as s grows, so it can be negative: for k <= d + 1 its minimum
+    is log(k - 1) / s - k / (k - 1). It is 1/s times GM-Softmax in the limit beta2 -> -inf (not alpha2 -> -inf
+    as printed: there the target's term blows up wherever the cosine is negative).
 
     >>> from torch import tensor
     >>> lm_softmax(Scores.of(tensor([[1.0, -0.5, -0.5]]), tensor([0]), scale=10.0))
@@ -33,21 +33,29 @@ def lm_softmax(scores: Scores) -> PerSample:
 class LMSoftmax(SampleTerm):
     r"""`lm_softmax` reduced over the batch.
 
-    `reduction="mean"` is the paper's. As s grows it tends to the *mean* margin, which more classes than
-    d + 1, or classes of unequal size, make a poor guide: prototypes may coincide (erratum 2).
-    `"lse"` is what the theory of eq. 3.6 asks for, :math:`\frac{1}{s} \log \sum_i e^{s \ell_i}`: it
-    tends to minus the smallest margin for every k, d and imbalance. It is exact on the full batch; the
-    value of a mini-batch stands for itself, and it does not accumulate over several. `"none"` leaves
-    one value per sample.
+    `reduction="mean"` is the paper's. As s grows it tends to the negative *mean* margin. With more than
+    d + 1 classes, or with imbalanced classes, its optimum may let prototypes coincide (erratum 2).
+    `"lse"` is the reduction that the theory requires (eq. 3.6),
+    :math:`\frac{1}{s} \log \sum_i e^{s \ell_i}`: it tends to minus the smallest margin for every k, d and
+    imbalance. It is exact on the full batch only: mini-batch values do not add up under gradient
+    accumulation. `"none"` returns one value per sample.
     """
 
     text_name: ClassVar[str] = "LMSoftmax"
 
-    scale: float
+    scale: Scale
     reduction: Literal["mean", "lse", "none"] = "mean"
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self, *, scale: Scale, reduction: Literal["mean", "lse", "none"] = "mean") -> None: ...
+        @overload
+        def __init__(self, *, s: Scale, reduction: Literal["mean", "lse", "none"] = "mean") -> None: ...
+        def __init__(self, **parameters: Any) -> None: ...
+
     def __post_init__(self) -> None:
-        set_field(self, "scale", checks.positive("LMSoftmax's scale", self.scale))
+        set_field(self, "scale", positive_scale("LMSoftmax's scale", self.scale))
         checks.one_of("LMSoftmax's reduction", self.reduction, ("mean", "lse", "none"))
 
     @property

@@ -1,51 +1,73 @@
-"""Objectives are values: terms that add, scale and compare; without tensors, so hashable and printable."""
+"""Objectives: weighted sums of terms that can be added, scaled, compared, hashed and printed."""
 
 import dataclasses
-import functools
-import math
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
 from torch import Tensor
 
-from tammes import checks
-from tammes.losses.scores import Scores, Space
-from tammes.losses.statistics import Need, Plan
-from tammes.types import Embeddings, PerSample, Prototypes, Scalar
+from tammes._common import checks
+from tammes._common.types import Embeddings, PerSample, Prototypes, Scalar
+from tammes.losses._engine.labels import IGNORE_INDEX, MixedLabels
+from tammes.losses._engine.plan import Need, TermState
+from tammes.losses.scores import Scores
 
 SHORT_NAMES = {"scale": "s", "margin": "m"}
-"""Fields that the text form abbreviates."""
-
-PerClassValue = float | Sequence[float]
-"""One number for all classes, or one for each; terms keep the latter as a tuple."""
+"""Short names of fields: the text form prints them; constructors and the text form accept either."""
 
 
 class Objective:
     """A weighted sum of terms. `a + 0.5 * b`, `-a`, `a / 2`, `sum([...])`; call it for the loss."""
 
+    __array_ufunc__ = None  # numpy leaves `np.float32(0.5) * objective` to the objective
+
     @property
-    def terms(self) -> "tuple[tuple[float, Term], ...]":
+    def weighted_terms(self) -> "tuple[tuple[float, Term], ...]":
         """Coefficients and terms, in the order written."""
         raise NotImplementedError
 
-    def __call__(self, embeddings: Embeddings, weight: Prototypes, labels: Any, **options: Any) -> Tensor:
-        """The loss of `embeddings` against prototypes `weight`: the functional twin of `PrototypeHead`.
+    def __call__(
+        self,
+        embeddings: Embeddings,
+        weight: Prototypes,
+        labels: Tensor | MixedLabels,
+        *,
+        class_counts: Tensor | Sequence[float] | None = None,
+        class_weight: Tensor | None = None,
+        sample_weight: Tensor | None = None,
+        ignore_index: int = IGNORE_INDEX,
+        reduction: Literal["mean", "none"] = "mean",
+        check: bool = False,
+    ) -> Tensor:
+        """The loss of `embeddings` against prototypes `weight`: the functional form of `PrototypeHead`.
 
-        `options` are those of :func:`tammes.losses.evaluate.loss`.
+        See :func:`tammes.losses._engine.batch_loss.loss` for the options.
 
+        >>> import torch
         >>> z, w, y = torch.eye(3), torch.eye(3), torch.arange(3)
         >>> from tammes.losses import SampleMargin
         >>> (0.5 * SampleMargin())(z, w, y)
         tensor(-0.5000)
         """
-        from tammes.losses.evaluate import loss
+        from tammes.losses._engine.batch_loss import loss
 
-        return loss(self, embeddings, weight, labels, **options)
+        return loss(
+            self,
+            embeddings,
+            weight,
+            labels,
+            class_counts=class_counts,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            check=check,
+        )
 
     def __str__(self) -> str:
-        from tammes.losses.text import text_of
+        from tammes.losses._text import text_of
 
         return text_of(self)
 
@@ -54,17 +76,17 @@ class Objective:
             return self
         if not isinstance(other, Objective):
             return NotImplemented
-        return combine([*self.terms, *other.terms])
+        return combine([*self.weighted_terms, *other.weighted_terms])
 
     __radd__ = __add__
 
     def __mul__(self, factor: float) -> "Objective":
         if isinstance(factor, Objective):
             raise TypeError(
-                "An objective scales with a number, not with another objective; add them instead."
+                "An objective can be multiplied by a number, not by another objective. Did you mean +?"
             )
         factor = checks.finite("The coefficient of an objective", factor)
-        return combine([(factor * coefficient, term) for coefficient, term in self.terms])
+        return combine([(factor * coefficient, term) for coefficient, term in self.weighted_terms])
 
     __rmul__ = __mul__
 
@@ -80,42 +102,99 @@ class Objective:
         return self + (-other)
 
 
+class _TermType(type):
+    """The class of term classes: their constructors take short names, `CosFace(s=64, m=0.35)`, too."""
+
+    if not TYPE_CHECKING:  # type checkers read the overloads of each `__init__` instead
+
+        def __call__(cls, *args: Any, **parameters: Any) -> Any:
+            for field in getattr(cls, "__dataclass_fields__", {}):
+                short = SHORT_NAMES.get(field)
+                if short in parameters:
+                    if field in parameters:
+                        raise TypeError(
+                            f"{cls.__name__} takes {short} or {field}, not both "
+                            f"(dataclasses.replace takes {field})."
+                        )
+                    parameters[field] = parameters.pop(short)
+            return super().__call__(*args, **parameters)
+
+        def __radd__(cls, other: Any) -> Any:
+            raise TypeError(f"{cls.__name__} is a class, not a term: write {cls.__name__}().")
+
+        __add__ = __mul__ = __rmul__ = __radd__
+
+        @property
+        def __signature__(cls) -> inspect.Signature:
+            """That of `__init__`, for `help` and editors, which would show `__call__`'s otherwise."""
+            _, *parameters = inspect.signature(cls.__init__).parameters.values()
+            return inspect.Signature(parameters)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Term(Objective):
-    """One loss or regulariser: a frozen dataclass whose fields are its parameters."""
+class Term(Objective, metaclass=_TermType):
+    """One loss or regulariser: a frozen dataclass whose fields are its parameters.
+
+    `text_name` is the name that the text form prints; `parse` reads it and the name of the class.
+    """
 
     text_name: ClassVar[str]
-    is_loss: ClassVar[bool] = True  # regularisers leave the head's logits to the losses
+    is_loss: ClassVar[bool] = True  # regularizers do not define the head's logits
 
     @property
-    def terms(self) -> "tuple[tuple[float, Term], ...]":
+    def weighted_terms(self) -> "tuple[tuple[float, Term], ...]":
         return ((1.0, self),)
-
-    @functools.cached_property
-    def text(self) -> str:
-        """`str(self)`, made once: margins per class may be many."""
-        return str(self)
 
     @property
     def need(self) -> Need:
-        """What the term reads of a batch."""
+        """The batch statistics that the term reads."""
         raise NotImplementedError
 
     def class_values(self, counts: tuple[float, ...] | None) -> Mapping[str, tuple[float, ...]]:
-        """Parameters that differ from class to class; `counts` are the head's class counts."""
+        """Per-class parameters by name; `counts` are the head's class counts."""
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {name: value for name, value in fields if isinstance(value, tuple)}
 
 
 class SampleTerm(Term):
-    """A term with one value per sample."""
+    """A term with one value per sample.
+
+    Define `need` and `per_sample`. Losses with running statistics also define `initial_state`, and
+    `next_state` or `observe`, which run before and after the pass over the classes; the head keeps the
+    statistics, saves them with its checkpoint and passes them on in `scores.state`. Losses whose `rival_map`
+    compares with a threshold define `threshold`, those with an adaptive scale `adaptive_scale`.
+    """
 
     def value(self, name: str, own: Mapping[str, PerSample]) -> Any:
-        """A field: the number for all classes, or each sample's own from `own`."""
+        """A parameter: one number for all classes, or each sample's value from `own`."""
         return own.get(name, getattr(self, name))
 
     def per_sample(self, scores: Scores, **own: PerSample) -> PerSample:
-        """The loss of each sample; `own` holds the class-wise parameters of its label."""
+        """The loss of each sample; `own` holds the per-class parameters of its label."""
+        raise NotImplementedError
+
+    def initial_state(self) -> Mapping[str, float]:
+        """Running statistics by name, with their starting values."""
+        return {}
+
+    def next_state(self, state: TermState, batch: Any) -> TermState:
+        """The running statistics with `batch` (a `BatchSummary`) included; called once per training step."""
+        return state
+
+    def observe(self, state: TermState, readings: "Sequence[tuple[Scores, PerSample]]") -> TermState:
+        """The running statistics after the pass over the classes, for the next step.
+
+        `readings` has the scores of each label of the samples, with its share in each sample: 0 for ignored
+        rows, 1 for class indices.
+        """
+        return state
+
+    def adaptive_scale(self, state: TermState, num_classes: int) -> float | Scalar:
+        """The scale of this step, for `Need(scale="adaptive")`."""
+        raise NotImplementedError
+
+    def threshold(self, target: PerSample, **own: PerSample) -> PerSample:
+        """The threshold of each sample for `need.rival_map`, from its target cosine."""
         raise NotImplementedError
 
 
@@ -125,18 +204,18 @@ class PrototypeTerm(Term):
     is_loss: ClassVar[bool] = False
 
     def of_prototypes(self, statistics: Any) -> Scalar:
-        """The value for the prototypes that `statistics` describes."""
+        """The value of the term, from the prototype statistics."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sum(Objective):
-    """Several terms; equal to another sum of the same terms and coefficients in any order."""
+    """A sum of several terms; the order of terms does not matter for equality."""
 
     parts: tuple[tuple[float, Term], ...]
 
     @property
-    def terms(self) -> tuple[tuple[float, Term], ...]:
+    def weighted_terms(self) -> tuple[tuple[float, Term], ...]:
         return self.parts
 
     def __eq__(self, other: object) -> bool:
@@ -150,11 +229,11 @@ class Sum(Objective):
 
 
 def _by_term(objective: Objective) -> list[tuple[Term, float]]:
-    return [(term, coefficient) for coefficient, term in objective.terms]
+    return [(term, coefficient) for coefficient, term in objective.weighted_terms]
 
 
 def combine(parts: Iterable[tuple[float, Term]]) -> Objective:
-    """The objective with these parts: equal terms joined, terms of coefficient 0 left out."""
+    """The objective with these parts: equal terms are merged, zero coefficients dropped."""
     joined: dict[Term, float] = {}
     for coefficient, term in parts:
         joined[term] = joined.get(term, 0.0) + coefficient
@@ -164,72 +243,7 @@ def combine(parts: Iterable[tuple[float, Term]]) -> Objective:
         if coefficient
     )
     if not kept:
-        raise ValueError("No term is left of this objective: every coefficient is 0. Leave it out instead.")
+        raise ValueError("Every coefficient of the objective is 0. Keep at least one term.")
     if len(kept) == 1 and kept[0][0] == 1.0:
         return kept[0][1]
     return Sum(kept)
-
-
-def first_loss(objective: Objective) -> Term:
-    """The term that gives the head its logits: the first loss, or the first term when there is none."""
-    terms = [term for _, term in objective.terms]
-    return next((term for term in terms if term.is_loss), terms[0])
-
-
-def logit_space(objective: Objective) -> tuple[Space, float]:
-    """Space and scale of the head's logits."""
-    need = first_loss(objective).need
-    return need.space, 1.0 if need.scale is None else need.scale
-
-
-def plan_of(objective: Objective) -> Plan:
-    """What a head must compute for all terms of `objective`."""
-    return Plan.of((term.need for _, term in objective.terms), logit_space(objective)[0])
-
-
-def per_class_margin(
-    name: str, value: PerClassValue, low: float, high: float, hint: str = ""
-) -> PerClassValue:
-    """A margin, or a sequence of one per class as a tuple, each in [low, high]."""
-    value = _plain(value)
-    if isinstance(value, int | float):
-        return checks.within(name, value, low, high, hint)
-    return tuple(
-        checks.within(f"{name}[{j}]", margin, low, high, hint)
-        for j, margin in enumerate(one_per_class(name, value))
-    )
-
-
-def one_per_class(name: str, values: Any) -> tuple[float, ...]:
-    """A sequence of finite numbers, one for each of at least two classes, as a tuple."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a number or a sequence with one for each class, got {values!r}.")
-    numbers = tuple(checks.finite(f"{name}[{j}]", _plain(value)) for j, value in enumerate(values))
-    if len(numbers) < 2:
-        raise ValueError(f"{name} per class needs at least 2 classes, got {len(numbers)}.")
-    return numbers
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy's or torch's as one of Python's."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
-def set_field(term: Term, name: str, value: Any) -> None:
-    """Store a checked field of a frozen term, from its `__post_init__`."""
-    object.__setattr__(term, name, value)
-
-
-def check_smoothing(value: float) -> float:
-    """`value`, if torch would take it as label smoothing."""
-    return checks.within("label_smoothing", value, 0.0, 1.0)
-
-
-def cosine_of(value: float | Tensor) -> float | Tensor:
-    """Cosine of a number or a tensor, as the same."""
-    return torch.cos(value) if isinstance(value, Tensor) else math.cos(value)
-
-
-def sine_of(value: float | Tensor) -> float | Tensor:
-    """Sine of a number or a tensor, as the same."""
-    return torch.sin(value) if isinstance(value, Tensor) else math.sin(value)

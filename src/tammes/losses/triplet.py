@@ -1,20 +1,21 @@
-"""The triplet loss with the hardest examples of the batch: distances of embeddings, no prototypes."""
+"""Batch-hard triplet loss, computed from distances between embeddings without prototypes."""
 
 import torch
 from torch.nn.functional import relu, softplus
 
-from tammes import checks
-from tammes.types import Embeddings, Labels, PerSample
+from tammes._common import checks
+from tammes._common.types import Embeddings, Labels, PerSample
 
 
 def batch_hard_triplet(embeddings: Embeddings, labels: Labels, *, margin: float | None = 0.3) -> PerSample:
-    r"""Each sample's furthest of its own class against its nearest of another (Hermans et al. 2017).
+    r"""Triplet loss with each sample's hardest positive and hardest negative (Hermans et al. 2017).
 
     .. math::
         \ell_i = \max(0,\; m + \max_{y_j = y_i} |z_i - z_j| - \min_{y_j \ne y_i} |z_i - z_j|)
 
-    With `margin=None` the soft margin, :math:`\log(1 + e^{x})` of the difference without m. A sample alone in
-    its class is its own furthest, at distance 0; where the batch has one class the loss is 0.
+    `margin=None` uses the soft margin instead, :math:`\log(1 + e^{x})` of the difference x without m. The
+    only sample of a class is its own hardest positive, at distance 0. If the batch has a single class, the
+    loss is 0.
 
     >>> z = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
     >>> batch_hard_triplet(z, torch.tensor([0, 0, 1]), margin=1.5)

@@ -1,1 +1,5 @@
-"""Measures of trained models, from arrays alone."""
+"""Metrics of trained models, computed from arrays and tensors."""
+
+from tammes._common.lazy import exports
+
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

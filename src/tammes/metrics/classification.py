@@ -1,4 +1,4 @@
-"""Accuracy and margins of a classifier, with what they could be at most."""
+"""Accuracy and margins of a classifier, with upper bounds on the margins."""
 
 import math
 from collections.abc import Sequence
@@ -7,33 +7,33 @@ from typing import Any
 
 import numpy as np
 
+from tammes._common.types import Embeddings, Labels, PerSample, Prototypes
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import nearest_prototypes, sample_margin_ceiling
 from tammes.geometry.sphere import normalize
-from tammes.metrics.by_count import accuracy_by_count
 from tammes.metrics.calibration import expected_calibration_error
-from tammes.types import Embeddings, Labels, PerSample, Prototypes
+from tammes.metrics.shot_groups import accuracy_by_count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """What one pass over the test images shows; margins of samples are differences of cosines.
+    """Results of one pass over the test set; sample margins are differences of cosines.
 
     Attributes:
-        accuracy: share of samples whose own class has the largest logit.
-        class_margin: smallest angle between two prototypes, in radians.
-        class_margin_maximum: the largest there can be, or a bound of it unless `maximum_is_exact`.
-        sample_margin: mean over samples, m_samp of the paper.
-        sample_margin_ceiling: what it cannot exceed on balanced data, lower for non-negative features.
-        gamma_min: the smallest sample margin.
-        smallest_norm, largest_norm: of the prototypes.
-        arrays: per sample `label`, `prediction`, `sample_margin`, `similarity` (to the own prototype); of
-            some samples, `shown`, the unit `embedding`; per class `class_accuracy`, `class_gamma` (its
-            smallest sample margin), `class_sample_margin` (its mean), `nearest_class`, `nearest_angle`.
-            Classes without test samples have NaN. Where the training classes are skewed also per sample
-            `confidence` and per class `class_count`.
-        more: further numbers by name. Where the training classes are skewed: `many`, `medium` and `few`
-            (accuracy by training images), `mean_class_accuracy`, and `ece` (calibration).
+        accuracy: Fraction of samples whose true class has the largest logit.
+        class_margin: Smallest angle between two prototypes, in radians.
+        class_margin_maximum: Largest possible class margin; an upper bound unless `maximum_is_exact`.
+        sample_margin: Mean sample margin, m_samp of the paper.
+        sample_margin_ceiling: Upper bound on it for balanced data; lower for non-negative features.
+        gamma_min: Smallest sample margin.
+        smallest_norm, largest_norm: Smallest and largest prototype norm.
+        arrays: Per sample: `index` (in its split; unreadable images are missing), `label`, `prediction`,
+            `sample_margin`, `similarity` (to its class). For a subset of samples, `shown`: the unit
+            `embedding`. Per class: `class_accuracy`, `class_gamma` (smallest sample margin),
+            `class_sample_margin` (mean), `nearest_class`, `nearest_angle`; NaN for classes without test
+            samples. For imbalanced training sets also `confidence` per sample and `class_count` per class.
+        more: Further numbers by name. For imbalanced training sets: `many`, `medium` and `few` (accuracy by
+            number of training images), `mean_class_accuracy`, and `ece` (calibration).
     """
 
     accuracy: float
@@ -50,16 +50,16 @@ class Evaluation:
 
     @property
     def headline(self) -> str:
-        """The name of the number by which a run is judged."""
+        """Name of the headline metric."""
         return "accuracy"
 
     @property
     def score(self) -> float:
-        """That number."""
+        """Value of the headline metric."""
         return self.accuracy
 
     def numbers(self) -> dict[str, Any]:
-        """For records and tables: no arrays, angles in degrees."""
+        """All numbers, without arrays, for records and tables; angles in degrees."""
         return {
             "accuracy": self.accuracy,
             "class_margin_deg": math.degrees(self.class_margin),
@@ -74,7 +74,7 @@ class Evaluation:
         }
 
     def per_class(self, classes: Sequence[str]) -> list[dict[str, Any]]:
-        """The numbers of every class, under its name; None where it has no test samples."""
+        """The numbers of each class; None for classes without test samples."""
         arrays = self.arrays
         return [
             {
@@ -94,18 +94,18 @@ def _number(value: float) -> float | None:
 
 
 def own_similarities(embeddings: Embeddings, weight: Prototypes, labels: Labels) -> PerSample:
-    """Cosine of each sample with the prototype of its own class."""
+    """Cosine of each sample with the prototype of its class."""
     return (normalize(embeddings) * normalize(weight[labels])).sum(-1)
 
 
 def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative: bool) -> Evaluation:
-    """The evaluation that the arrays of `samples` amount to.
+    """Compute an `Evaluation` from per-sample arrays.
 
     Args:
-        weight: the prototypes.
-        samples: `label`, `prediction` and `sample_margin`; for skewed classes `confidence` and, for each
-            class, `class_count`; and whatever else is to be kept.
-        nonnegative: whether no entry of an embedding is ever below zero.
+        weight: Prototypes.
+        samples: `label`, `prediction` and `sample_margin`; for imbalanced classes `confidence` and the
+            per-class `class_count`; any further arrays are kept.
+        nonnegative: Whether embeddings are non-negative, as after a ReLU.
     """
     label, margin = samples["label"], samples["sample_margin"]
     k, d = weight.shape
@@ -140,22 +140,13 @@ def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative
 def _of_skewed(
     samples: dict[str, np.ndarray], class_accuracy: np.ndarray, correct: np.ndarray
 ) -> dict[str, float]:
-    """The numbers that matter where training classes differ in size."""
+    """Further metrics for imbalanced training sets."""
     ece = expected_calibration_error(samples["confidence"], correct > 0)
     return accuracy_by_count(class_accuracy, samples["class_count"].tolist()) | {"ece": ece}
 
 
 def _mean_by_class(values: np.ndarray, label: np.ndarray, k: int) -> np.ndarray:
-    """Mean of `values` over the samples of each class, NaN where there is none."""
+    """Mean of `values` over the samples of each class; NaN for classes without samples."""
     counts = np.bincount(label, minlength=k)
     sums = np.bincount(label, weights=values, minlength=k)
     return np.divide(sums, counts, out=np.full(k, np.nan), where=counts > 0)
-
-
-SHOWN = 1000
-"""So many samples, at the most, keep their embeddings: enough for a map."""
-
-
-def some_samples(n: int) -> np.ndarray:
-    """The indices of at most `SHOWN` of n samples, ascending; the same ones each time."""
-    return np.sort(np.random.default_rng(0).permutation(n)[:SHOWN])

@@ -1,4 +1,4 @@
-"""What a network shows on people or things it was not trained on, beside the margins of its prototypes."""
+"""Results on classes that were not in the training set, together with the margins of the prototypes."""
 
 import math
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from tammes._common.types import Prototypes
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import nearest_prototypes
-from tammes.types import Prototypes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OpenSetEvaluation:
-    """The numbers of an open-set test.
+    """Results of an open-set evaluation.
 
     Attributes:
-        headline: the name of the number by which a run is judged.
-        found: numbers by name.
-        class_margin: smallest angle between two prototypes, in radians.
-        class_margin_maximum: the largest there can be, or a bound of it unless `maximum_is_exact`.
-        arrays: what else is to be kept.
+        headline: Name of the headline metric.
+        found: Metrics by name.
+        class_margin: Smallest angle between two prototypes, in radians.
+        class_margin_maximum: Largest possible class margin; an upper bound unless `maximum_is_exact`.
+        arrays: Further arrays to keep.
     """
 
     headline: str
@@ -34,7 +34,7 @@ class OpenSetEvaluation:
     def of(
         cls, weight: Prototypes, headline: str, found: dict[str, float], arrays: dict[str, np.ndarray]
     ) -> "OpenSetEvaluation":
-        """With the margins of the prototypes `weight`."""
+        """Construct an evaluation, adding the margins of the prototypes `weight`."""
         maximum = largest_class_margin(*weight.shape)
         return cls(
             headline=headline,
@@ -47,11 +47,11 @@ class OpenSetEvaluation:
 
     @property
     def score(self) -> float:
-        """The headline number."""
+        """Value of the headline metric."""
         return self.found[self.headline]
 
     def numbers(self) -> dict[str, Any]:
-        """For records and tables: no arrays, angles in degrees."""
+        """All numbers, without arrays, for records and tables; angles in degrees."""
         return self.found | {
             "class_margin_deg": math.degrees(self.class_margin),
             "class_margin_maximum_deg": math.degrees(self.class_margin_maximum),

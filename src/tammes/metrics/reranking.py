@@ -1,13 +1,13 @@
-r"""Re-ranking by k-reciprocal neighbours (Zhong, Zheng, Cao, Li 2017): images that name each other are alike.
+r"""Re-ranking by k-reciprocal neighbours (Zhong, Zheng, Cao, Li 2017): mutual neighbours are likely matches.
 
-An image is described by who its k1-reciprocal neighbours are, with weights :math:`e^{-d}` that sum to one and
-are averaged over its k2 nearest images. The new distance of a query q and a gallery image g is
+An image is encoded by its k1-reciprocal neighbours, with weights :math:`e^{-d}` that sum to one and are
+averaged over its k2 nearest images. The new distance between a query q and a gallery image g is
 
 .. math::
     (1 - \lambda) \Bigl(1 - \frac{m}{2 - m}\Bigr) + \lambda\, d(q, g), \qquad m = \sum_i \min(V_{qi}, V_{gi})
 
-where d is the squared euclidean distance over the largest in its row. Beside the answer nothing is held that
-grows with the number of pairs.
+where d is the squared Euclidean distance divided by the largest in its row. Apart from the result, memory
+does not grow with the number of pairs.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tammes import checks
+from tammes._common import checks
+from tammes._common.row_blocks import at_least_single, row_slices
+from tammes._common.types import Embeddings
 from tammes.geometry.sphere import normalize
-from tammes.geometry.tiles import at_least_single, blocks
 from tammes.metrics.retrieval import Metric
-from tammes.types import Embeddings
 
 
 @torch.no_grad()
@@ -34,17 +34,17 @@ def k_reciprocal_distances(
     weight: float = 0.3,
     metric: Metric = "cosine",
 ) -> Float[Tensor, "q g"]:
-    """Distances of queries and gallery after re-ranking; their negatives are scores.
+    """Distances between queries and gallery after re-ranking; their negatives can serve as scores.
 
     Args:
-        queries, gallery: embeddings, one a row; with "cosine" they are scaled to norm 1 first.
-        k1: reciprocal neighbours that describe an image.
-        k2: nearest images whose descriptions are averaged; 1 for none.
-        weight: lambda, the share of the original distance.
-        metric: of the original distance.
+        queries, gallery: Embeddings, one per row; normalised first for "cosine".
+        k1: Number of reciprocal neighbours that encode an image.
+        k2: Number of nearest images whose encodings are averaged; 1 for no averaging.
+        weight: Weight lambda of the original distance.
+        metric: Metric of the original distance.
     """
-    checks.at_least("k2", k2, 1)
-    checks.at_least("k1", k1, k2)
+    k2 = checks.at_least("k2", k2, 1)
+    k1 = checks.at_least("k1", k1, k2)
     checks.within("weight", weight, 0.0, 1.0)
     both = torch.cat([queries, gallery]).to(at_least_single(queries, gallery))
     both = (normalize(both) if metric == "cosine" else both).cpu()
@@ -60,15 +60,15 @@ def k_reciprocal_distances(
 
 
 def _distances(a: Float[Tensor, "m d"], b: Float[Tensor, "g d"]) -> Float[Tensor, "m g"]:
-    """Squared euclidean distances."""
+    """Squared Euclidean distances."""
     squares = a.square().sum(1)[:, None] + b.square().sum(1)
     return squares.addmm_(a, b.T, alpha=-2).clamp_(min=0)
 
 
 def _neighbours(points: Float[Tensor, "n d"], k: int) -> tuple[Int[np.ndarray, "n k"], Float[Tensor, " n"]]:
-    """The k nearest of each point, itself first, and the distance to its furthest."""
+    """The k nearest neighbours of each point, itself first, and the distance to the furthest point."""
     nearest, largest = [], []
-    for part in blocks(len(points)):
+    for part in row_slices(len(points)):
         distances = _distances(points[part], points)
         largest.append(distances.amax(1))
         own = torch.arange(part.start, part.stop)
@@ -79,7 +79,7 @@ def _neighbours(points: Float[Tensor, "n d"], k: int) -> tuple[Int[np.ndarray, "
 
 
 def _reciprocal(ranks: Int[np.ndarray, "n k"], i: int, k: int) -> Int[np.ndarray, " m"]:
-    """Those of i's k nearest, itself included, that have i among their k nearest."""
+    """The k nearest neighbours of i, including itself, that have i among their own k nearest."""
     near = ranks[i, : k + 1]
     return near[(ranks[near, : k + 1] == i).any(1)]
 
@@ -87,14 +87,14 @@ def _reciprocal(ranks: Int[np.ndarray, "n k"], i: int, k: int) -> Int[np.ndarray
 def _described(
     points: Float[Tensor, "n d"], ranks: Int[np.ndarray, "n k"], largest: Float[Tensor, " n"], k1: int
 ) -> Any:
-    """A sparse matrix: row i has the weights of i's expanded reciprocal neighbours."""
+    """A sparse matrix whose row i holds the weights of i's expanded reciprocal neighbours."""
     from scipy.sparse import csr_matrix
 
     half = [_reciprocal(ranks, i, round(k1 / 2)) for i in range(len(ranks))]
     members, weights = [], []
     for i in range(len(ranks)):
         own = _reciprocal(ranks, i, k1)
-        # A neighbour's own neighbours join where more than two thirds of them are there already.
+        # Add a neighbour's own reciprocal neighbours if more than two thirds of them are already included.
         joining = [half[j] for j in own if 3 * np.isin(half[j], own).sum() > 2 * len(half[j])]
         expanded = np.unique(np.concatenate([own, *joining]))
         near = (-_distances(points[i : i + 1], points[expanded])[0] / largest[i]).exp().numpy()
@@ -105,7 +105,7 @@ def _described(
 
 
 def _averaged(described: Any, nearest: Int[np.ndarray, "n k2"]) -> Any:
-    """Each row replaced by the mean of the rows of its nearest points."""
+    """Replace each row by the mean over its nearest points."""
     from scipy.sparse import csr_matrix
 
     n, k2 = nearest.shape
@@ -116,7 +116,7 @@ def _averaged(described: Any, nearest: Int[np.ndarray, "n k2"]) -> Any:
 
 
 def _jaccard(queries: Any, gallery: Any) -> Float[np.ndarray, "q g"]:
-    """Jaccard distances of descriptions; columns of `gallery` tell which images name a point."""
+    """Jaccard distances between encodings; column p of `gallery` lists the images whose encoding has p."""
     distances = np.ones((queries.shape[0], gallery.shape[0]), queries.dtype)
     for i in range(len(distances)):
         named = slice(queries.indptr[i], queries.indptr[i + 1])

@@ -1,15 +1,16 @@
-r"""How well a gallery answers queries: mAP, CMC and mINP, as person re-identification measures them.
+r"""Retrieval metrics as used in person re-identification: mAP, CMC and mINP.
 
-Each query is a list of its own ("single query"). Gallery images of the query's person by the query's camera
-are left out, as are junk images (id -1); distractors are images of people whom nobody asks for. If the i-th
-right image, by falling score, has :math:`w_i` wrong ones before it, then over the r right images of a query
+Each query ranks the gallery on its own ("single query"). Gallery images of the query's identity from the
+query's camera are excluded, as are junk images (id -1); distractors are images of identities that no query
+has. If the i-th match, by descending score, has :math:`w_i` non-matches before it, then over the r matches of
+a query
 
 .. math::
     AP = \frac1r \sum_{i=1}^{r} \frac{i}{i + w_i}, \qquad
     \text{first rank} = 1 + w_1, \qquad INP = \frac{r}{r + w_r}
 
-so the scores of wrong images are all that is sorted, without their places. Wrong images with the score of a
-right one stand before it: a network that maps all images to one point earns nothing by it.
+so only the scores of non-matches are sorted, without their indices. On ties, non-matches rank before matches:
+a network that maps all images to one point gains nothing by it.
 """
 
 from collections.abc import Iterator
@@ -21,24 +22,24 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tammes import checks
+from tammes._common import checks, tensor_checks
+from tammes._common.row_blocks import at_least_single
+from tammes._common.types import Embeddings, Labels
 from tammes.geometry.sphere import normalize
-from tammes.geometry.tiles import at_least_single
-from tammes.types import Embeddings, Labels
 
 Metric = Literal["cosine", "euclidean"]
 
 JUNK = -1
-"""The id of images that count neither as right nor as wrong."""
+"""Identity of images that count neither as matches nor as non-matches."""
 
 TILE = 2**24
-"""So many scores are held at a time, whatever the number of queries."""
+"""Maximum number of scores in memory at a time."""
 
 RANKS = (1, 5, 10)
 
 
 class Shots(NamedTuple):
-    """Who is on each of n images and, where it is known, which camera took it."""
+    """Identity and, if known, camera of each of n images."""
 
     people: Labels
     cameras: Labels | None = None
@@ -46,7 +47,7 @@ class Shots(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Retrieval:
-    """The lists of all queries, measured; those without a right image in the gallery have NaN and rank 0."""
+    """Metrics of each query; NaN and rank 0 for queries without a match in the gallery."""
 
     average_precision: Float[np.ndarray, " q"]
     first_rank: Int[np.ndarray, " q"]
@@ -54,23 +55,23 @@ class Retrieval:
 
     @property
     def unmatched(self) -> int:
-        """Queries without a right image, which no number counts."""
+        """Number of queries without a match, which all metrics ignore."""
         return int((self.first_rank == 0).sum())
 
     def rank(self, k: int) -> float:
-        """CMC: the share of queries with a right image among the first k."""
+        """CMC: fraction of queries with a match among the first k images."""
         matched = self.first_rank[self.first_rank > 0]
         return float((matched <= k).mean())
 
     def numbers(self) -> dict[str, float]:
-        """mAP, rank-1, -5, -10 and mINP, as shares of one."""
+        """mAP, rank-1, rank-5, rank-10 and mINP, as fractions of 1."""
         means = {"mAP": float(np.nanmean(self.average_precision))}
         means |= {f"rank{k}": self.rank(k) for k in RANKS}
         return means | {"mINP": float(np.nanmean(self.inverse_penalty))}
 
 
 @torch.no_grad()
-def retrieval(
+def retrieval_metrics(
     queries: Embeddings,
     gallery: Float[Tensor, "g d"],
     asked: Shots,
@@ -78,27 +79,27 @@ def retrieval(
     *,
     metric: Metric = "cosine",
 ) -> Retrieval:
-    """Measure the gallery's list for each query, a block of queries at a time.
+    """Rank the gallery for each query and compute the metrics, a block of queries at a time.
 
     Args:
-        queries, gallery: embeddings, one a row.
-        asked, held: whom they show; without cameras nothing is left out.
-        metric: by falling cosine, or by growing euclidean distance.
+        queries, gallery: Embeddings, one per row.
+        asked, held: Identities and cameras of queries and gallery; without cameras nothing is excluded.
+        metric: Rank by descending cosine or by ascending Euclidean distance.
 
     >>> gallery = torch.tensor([[1.0, 0.1], [1.0, 0.3], [0.0, 1.0]])
-    >>> found = retrieval(torch.tensor([[1.0, 0.0]]), gallery, Shots(torch.tensor([7])),
-    ...                   Shots(torch.tensor([5, 7, 7])))
-    >>> found.average_precision.tolist()  # right ones in places 2 and 3
+    >>> found = retrieval_metrics(torch.tensor([[1.0, 0.0]]), gallery, Shots(torch.tensor([7])),
+    ...                           Shots(torch.tensor([5, 7, 7])))
+    >>> found.average_precision.tolist()  # matches at ranks 2 and 3
     [0.5833333333333333]
     """
     _check(queries, gallery, asked, held)
-    return _measured(score_blocks(queries, gallery, metric), asked, held)
+    return _measured(_score_blocks(queries, gallery, metric), asked, held)
 
 
 @torch.no_grad()
-def retrieval_of_scores(scores: Float[Tensor, "q g"], asked: Shots, held: Shots) -> Retrieval:
-    """As `retrieval`, from given scores, larger where query and gallery image are more alike."""
-    checks.check_matrix("scores", scores)
+def retrieval_metrics_of_scores(scores: Float[Tensor, "q g"], asked: Shots, held: Shots) -> Retrieval:
+    """`retrieval_metrics` from precomputed scores, larger for more similar images."""
+    tensor_checks.check_matrix("scores", scores)
     _check_shots(asked, held, *scores.shape)
     blocks = ((part, scores[part].clone()) for part in _query_blocks(*scores.shape))
     return _measured(blocks, asked, held)
@@ -114,12 +115,12 @@ def nearest(
     top: int = 10,
     metric: Metric = "cosine",
 ) -> Int[Tensor, "q top"]:
-    """The first `top` of each list as rows of the gallery, -1 where the list is shorter."""
+    """Gallery indices of the first `top` images for each query, -1 where there are fewer."""
     _check(queries, gallery, asked, held)
-    checks.at_least("top", top, 1)
+    top = checks.at_least("top", top, 1)
     same = _SamePerson(asked, held)
     found = torch.full((len(queries), top), -1, device=queries.device)
-    for part, scores in score_blocks(queries, gallery, metric):
+    for part, scores in _score_blocks(queries, gallery, metric):
         rows, columns, right = same.pairs(part)
         scores[rows[~right], columns[~right]] = -torch.inf
         scores[:, same.junk] = -torch.inf
@@ -128,15 +129,15 @@ def nearest(
     return found
 
 
-def score_blocks(
+def _score_blocks(
     queries: Embeddings, gallery: Float[Tensor, "g d"], metric: Metric
 ) -> Iterator[tuple[slice, Float[Tensor, "b g"]]]:
-    """Blocks of queries, and their scores with the whole gallery."""
+    """Blocks of queries with their scores against the whole gallery."""
     dtype = at_least_single(queries, gallery)
     queries, gallery = queries.to(dtype), gallery.to(dtype)
     if metric == "cosine":
         queries, gallery = normalize(queries), normalize(gallery)
-    # Of |q - g|^2 / 2 = |q|^2 / 2 - qg + |g|^2 / 2 the first part is the same for a whole list.
+    # In |q - g|^2 / 2 = |q|^2 / 2 - qg + |g|^2 / 2 the first term is constant for a query.
     half_squares = gallery.square().sum(1) / 2 if metric == "euclidean" else None
     for part in _query_blocks(len(queries), len(gallery)):
         scores = queries[part] @ gallery.T
@@ -149,7 +150,7 @@ def _query_blocks(queries: int, gallery: int) -> Iterator[slice]:
 
 
 class _SamePerson:
-    """Finds, for blocks of queries, the gallery images of the same person; right by another camera."""
+    """Finds the gallery images with a query's identity; those from another camera are matches."""
 
     def __init__(self, asked: Shots, held: Shots) -> None:
         self.asked, self.held = asked, held
@@ -159,7 +160,7 @@ class _SamePerson:
         self.junk = held.people == JUNK
 
     def pairs(self, part: slice) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"], Bool[Tensor, " m"]]:
-        """Row in the block, place in the gallery, and whether it counts as right; by rows."""
+        """Row in the block, gallery index and whether it is a match, ordered by row."""
         asked = self.asked.people[part].cpu().numpy()
         first, last = (np.searchsorted(self.ordered, asked, side) for side in ("left", "right"))
         counts = last - first
@@ -179,8 +180,8 @@ def _measured(blocks: Iterator[tuple[slice, Tensor]], asked: Shots, held: Shots)
     found = Retrieval(*(torch.cat(column).cpu().numpy() for column in zip(*parts, strict=True)))
     if found.unmatched == len(found.first_rank):
         raise ValueError(
-            f"None of the {found.unmatched} queries has an image of the same person by another camera in "
-            f"the gallery of {len(held.people)}. Are the ids of queries and gallery the same people's?"
+            f"None of the {found.unmatched} queries has an image of the same person from another camera in "
+            f"the gallery of {len(held.people)}. Do queries and gallery use the same ids?"
         )
     return found
 
@@ -192,14 +193,16 @@ def _measure(
     columns: Int[Tensor, " m"],
     right: Bool[Tensor, " m"],
 ) -> tuple[Float[Tensor, " b"], Int[Tensor, " b"], Float[Tensor, " b"]]:
-    """Average precision, first rank and inverse negative penalty of a block, whose scores are overwritten."""
+    """Average precision, first rank and inverse negative penalty of a block; overwrites `scores`."""
     found = scores[rows, columns]
-    scores[rows, columns] = -torch.inf  # what remains is wrong
+    scores[rows, columns] = -torch.inf  # only non-matches remain
     scores[:, junk] = -torch.inf
     wanted, number = _by_row(found[right], rows[right], len(scores))
     before = _at_least(scores, wanted)
     ascending = torch.arange(wanted.shape[1], device=scores.device)
-    place = (number[:, None] - ascending).clamp(min=0).double()  # among the right ones; 0 where there is none
+    place = (
+        (number[:, None] - ascending).clamp(min=0).double()
+    )  # rank among the matches; 0 where there is none
     precision = place / (place + before).clamp(min=1)
     hardest, easiest = before[:, 0], before.gather(1, (number - 1).clamp(min=0)[:, None]).squeeze(1)
     average = torch.where(number > 0, precision.sum(1) / number, torch.nan)
@@ -210,7 +213,7 @@ def _measure(
 def _by_row(
     values: Float[Tensor, " m"], rows: Int[Tensor, " m"], b: int
 ) -> tuple[Float[Tensor, "b most"], Int[Tensor, " b"]]:
-    """The values of each row, ascending and filled up by infinity; how many there are."""
+    """The values of each row, ascending and padded with infinity, and their number."""
     number = torch.bincount(rows, minlength=b)
     place = torch.arange(len(rows), device=rows.device) - (number.cumsum(0) - number)[rows]
     table = values.new_full((b, max(1, int(number.max()))), torch.inf)
@@ -219,9 +222,9 @@ def _by_row(
 
 
 def _at_least(scores: Float[Tensor, "b g"], wanted: Float[Tensor, "b most"]) -> Int[Tensor, "b most"]:
-    """For each of the `wanted` the number of `scores` in its row that are not below it; sorts the scores."""
+    """For each of `wanted`, the number of scores in its row that are at least as large; sorts `scores`."""
     if scores.device.type == "cpu":
-        scores.numpy().sort(axis=1)  # ten times as fast as torch's, which also moves places along
+        scores.numpy().sort(axis=1)  # ten times as fast as torch.sort, which also tracks indices
     else:
         scores = scores.sort(1).values
     return scores.shape[1] - torch.searchsorted(scores, wanted)
@@ -229,13 +232,13 @@ def _at_least(scores: Float[Tensor, "b g"], wanted: Float[Tensor, "b most"]) -> 
 
 def _check(queries: Tensor, gallery: Tensor, asked: Shots, held: Shots) -> None:
     for name, matrix in (("queries", queries), ("gallery", gallery)):
-        checks.check_matrix(name, matrix)
-        if not torch.isfinite(matrix.sum()):  # far cheaper than a look at each
-            checks.check_finite(name, matrix)
+        tensor_checks.check_matrix(name, matrix)
+        if not torch.isfinite(matrix.sum()):  # far cheaper than checking every entry
+            tensor_checks.check_finite(name, matrix)
     if queries.shape[1] != gallery.shape[1]:
         raise ValueError(
-            f"queries and gallery must have as many columns, got {queries.shape[1]} and {gallery.shape[1]}. "
-            "Embed both with one network."
+            f"queries and gallery must have the same number of columns, got {queries.shape[1]} and "
+            f"{gallery.shape[1]}. Embed both with the same network."
         )
     _check_shots(asked, held, len(queries), len(gallery))
 
@@ -243,9 +246,9 @@ def _check(queries: Tensor, gallery: Tensor, asked: Shots, held: Shots) -> None:
 def _check_shots(asked: Shots, held: Shots, queries: int, gallery: int) -> None:
     for name, shots, n in (("queries", asked, queries), ("gallery", held, gallery)):
         if not n:
-            raise ValueError(f"There is no image among the {name}. Retrieval needs queries and a gallery.")
-        checks.check_per_sample(f"people of the {name}", shots.people, n)
+            raise ValueError(f"{name} must contain at least one image, got 0.")
+        tensor_checks.check_per_sample(f"people of the {name}", shots.people, n)
         if shots.cameras is not None:
-            checks.check_per_sample(f"cameras of the {name}", shots.cameras, n)
+            tensor_checks.check_per_sample(f"cameras of the {name}", shots.cameras, n)
     if (asked.cameras is None) != (held.cameras is None):
-        raise ValueError("Cameras must be given for queries and gallery, or for neither.")
+        raise ValueError("Pass cameras for both queries and gallery, or for neither.")

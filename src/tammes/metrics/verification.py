@@ -1,7 +1,7 @@
-"""Are two images of one person? Curves and numbers of scored pairs: ROC, TAR at FAR, AUC, EER, folds.
+"""Verification metrics of scored pairs: ROC, TAR at FAR, AUC, EER and cross-validated accuracy.
 
-A pair is accepted when its score is not below a threshold. FAR is the share of different pairs that are
-accepted, TAR the share of same pairs.
+A pair is accepted if its score is at least the threshold. FAR is the fraction of different pairs that are
+accepted, TAR the fraction of same pairs.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from tammes import checks
+from tammes._common import checks
 
-Scores = Float[np.ndarray, " n"]
+PairScores = Float[np.ndarray, " n"]
 Same = Bool[np.ndarray, " n"]
 
 FARS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-"""The false accept rates at which true accept rates are stated, as for IJB-B and IJB-C."""
+"""False accept rates at which to report true accept rates, as for IJB-B and IJB-C."""
 
 FOLDS = 10
 
 
 class Roc(NamedTuple):
-    """FAR and TAR at falling thresholds: one for each distinct score, after an infinite one."""
+    """FAR and TAR at descending thresholds: infinity, then each distinct score."""
 
     far: Float[np.ndarray, " m"]
     tar: Float[np.ndarray, " m"]
@@ -30,12 +30,12 @@ class Roc(NamedTuple):
 
 
 def roc(scores: np.ndarray, same: np.ndarray, weight: Float[np.ndarray, " n"] | None = None) -> Roc:
-    """The receiver operating characteristic of scored pairs, equal scores taken together.
+    """The receiver operating characteristic of scored pairs; equal scores share one threshold.
 
     Args:
-        scores: larger for pairs that are more alike.
-        same: which pairs are of one person.
-        weight: how much each pair counts; by default 1.
+        scores: Similarity scores, larger for more similar pairs.
+        same: Whether each pair shows the same person.
+        weight: Weight of each pair, by default 1.
 
     >>> curve = roc(np.array([0.9, 0.8, 0.8, 0.1]), np.array([True, True, False, False]))
     >>> curve.far.tolist(), curve.tar.tolist()
@@ -56,7 +56,7 @@ def roc(scores: np.ndarray, same: np.ndarray, weight: Float[np.ndarray, " n"] | 
 
 
 def auc(curve: Roc) -> float:
-    """The area below the curve: the chance that a same pair scores above a different one, ties half.
+    """Area under the curve: the probability that a same pair outscores a different one, ties counting half.
 
     >>> auc(roc(np.array([0.9, 0.8, 0.8, 0.1]), np.array([True, True, False, False])))
     0.875
@@ -65,7 +65,7 @@ def auc(curve: Roc) -> float:
 
 
 class Operating(NamedTuple):
-    """One threshold, and what it accepts."""
+    """An operating point: a threshold with its FAR and TAR."""
 
     threshold: float
     far: float
@@ -73,18 +73,18 @@ class Operating(NamedTuple):
 
 
 def at_far(curve: Roc, far: float) -> Operating:
-    """The lowest threshold whose FAR does not exceed `far`: the largest TAR that this allows.
+    """The operating point with the lowest threshold, and so the largest TAR, whose FAR is at most `far`.
 
     >>> at_far(roc(np.array([0.9, 0.8, 0.7, 0.1]), np.array([True, False, True, False])), 0.1).tar
     0.5
     """
-    checks.within("far", far, 0.0, 1.0, "It is a share of the different pairs.")
+    checks.within("far", far, 0.0, 1.0, "It is a fraction of the different pairs.")
     place = np.searchsorted(curve.far, far, side="right") - 1
     return Operating(float(curve.threshold[place]), float(curve.far[place]), float(curve.tar[place]))
 
 
 def equal_error_rate(curve: Roc) -> float:
-    """Where as many different pairs are accepted as same pairs are refused, on the line between points.
+    """The rate at which false accepts equal false rejects, interpolated linearly between points.
 
     >>> equal_error_rate(roc(np.array([0.9, 0.8, 0.7, 0.1]), np.array([True, False, True, False])))
     0.5
@@ -95,25 +95,25 @@ def equal_error_rate(curve: Roc) -> float:
     return float(curve.far[right - 1] + step * (curve.far[right] - curve.far[right - 1]))
 
 
-def best_threshold(scores: Scores, same: Same) -> float:
-    """The threshold that judges most pairs rightly, halfway between two scores; of several, the highest.
+def best_threshold(scores: PairScores, same: Same) -> float:
+    """The most accurate threshold, halfway between two scores; the highest one on ties.
 
     >>> best_threshold(np.array([0.9, 0.7, 0.5, 0.1]), np.array([True, True, False, False]))
     0.6
     """
     curve = roc(scores, same)
     right = curve.tar * same.sum() + (1 - curve.far) * (~same).sum()
-    # Sums of the same counts in another order differ in their last digits.
+    # Counts summed in another order differ in their last digits.
     best = int(np.argmax(right >= right.max() - 0.5))
     between = curve.threshold[best : best + 2]
     return float(between.mean())
 
 
 def folds_in_order(same: Same, folds: int = FOLDS) -> Int[np.ndarray, " n"]:
-    """A fold for each pair: same and different pairs apart, each cut into equal runs in their order.
+    """Fold index of each pair: same and different pairs are each cut into consecutive runs of equal size.
 
-    Lists are sorted by person, so that the pairs of a person stay together. Of a list whose folds lie one
-    after the other with as many pairs of each kind, as LFW's, CFP's and AgeDB's do, these are its own.
+    Lists are sorted by person, so the pairs of a person stay in one fold. For lists with consecutive folds of
+    equal composition, such as LFW's, CFP's and AgeDB's, these are the official folds.
     """
     fold = np.empty(len(same), np.int64)
     for kind in (same, ~same):
@@ -124,18 +124,18 @@ def folds_in_order(same: Same, folds: int = FOLDS) -> Int[np.ndarray, " n"]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Verification:
-    """What scored pairs show.
+    """Verification metrics of scored pairs.
 
     Attributes:
-        accuracy: mean over folds, each judged by the threshold that is best on the others.
-        accuracy_error: its standard error, the standard deviation over folds by the root of their number.
-        threshold: mean of the folds' thresholds.
-        auc: area below the ROC curve.
-        eer: equal error rate.
-        tar: true accept rate at each of `FARS` that is not below one false accept.
-        curve: the ROC curve.
-        correct: which pairs were judged rightly, in their order.
-        same, different: how many pairs there are.
+        accuracy: Mean accuracy over folds, each with the best threshold of the other folds.
+        accuracy_error: Standard error of the accuracy over folds.
+        threshold: Mean of the folds' thresholds.
+        auc: Area under the ROC curve.
+        eer: Equal error rate.
+        tar: True accept rate at each of `FARS` that amounts to at least one false accept.
+        curve: The ROC curve.
+        correct: Whether each pair was classified correctly.
+        same, different: Number of same and of different pairs.
     """
 
     accuracy: float
@@ -150,7 +150,7 @@ class Verification:
     different: int
 
     def numbers(self) -> dict[str, float]:
-        """For records and tables.
+        """All numbers, for records and tables.
 
         >>> scores, same = np.linspace(1, 0, 40), np.arange(40) < 20
         >>> verify(scores, same).numbers()["tar_at_1e-01"]
@@ -165,13 +165,13 @@ class Verification:
         } | named
 
 
-def verify(scores: Scores, same: Same, fold: Int[np.ndarray, " n"] | None = None) -> Verification:
-    """The numbers of scored pairs.
+def verify(scores: PairScores, same: Same, fold: Int[np.ndarray, " n"] | None = None) -> Verification:
+    """Compute the verification metrics of scored pairs.
 
     Args:
-        scores: larger for pairs that are more alike.
-        same: which pairs are of one person.
-        fold: of each pair; by default `folds_in_order`.
+        scores: Similarity scores, larger for more similar pairs.
+        same: Whether each pair shows the same person.
+        fold: Fold index of each pair; by default `folds_in_order`.
     """
     curve = roc(scores, same)
     fold = folds_in_order(same) if fold is None else fold
@@ -192,27 +192,27 @@ def verify(scores: Scores, same: Same, fold: Int[np.ndarray, " n"] | None = None
     )
 
 
-def _judge(scores: Scores, same: Same, fold: Int[np.ndarray, " n"]) -> tuple[Same, list[float]]:
-    """Which pairs are judged rightly by the best threshold of the other folds, and these thresholds."""
+def _judge(scores: PairScores, same: Same, fold: Int[np.ndarray, " n"]) -> tuple[Same, list[float]]:
+    """Whether each pair is correct under the best threshold of the other folds, and these thresholds."""
     numbers = np.unique(fold)
     correct, thresholds = np.empty(len(same), bool), []
     for number in numbers:
         held = fold == number
         if len(numbers) < 2 or same[~held].all() or not same[~held].any():
             raise ValueError(
-                f"Each fold needs same and different pairs outside of it to choose a threshold by, got "
-                f"{len(same)} pairs in {len(numbers)} folds. Give more pairs."
+                f"Choosing a threshold for a fold needs same and different pairs in the other folds, got "
+                f"{len(same)} pairs in {len(numbers)} folds. Pass more pairs."
             )
         thresholds.append(best_threshold(scores[~held], same[~held]))
         correct[held] = (scores[held] >= thresholds[-1]) == same[held]
     return correct, thresholds
 
 
-Interval = tuple[float, float]
+ConfidenceInterval = tuple[float, float]
 
 
 def bootstrap(
-    scores: Scores,
+    scores: PairScores,
     same: Same,
     people: Shaped[np.ndarray, "n 2"],
     fold: Int[np.ndarray, " n"] | None = None,
@@ -220,24 +220,24 @@ def bootstrap(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
-) -> dict[str, Interval]:
-    """Confidence intervals of the numbers of `verify`, people drawn anew with replacement.
+) -> dict[str, ConfidenceInterval]:
+    """Bootstrap confidence intervals of the metrics of `verify`, resampling people.
 
-    Pairs that share a person are not independent; people are. Where a person is drawn c times, its same pairs
-    count c times, and a pair of two people counts the product of theirs (the vertex bootstrap). Thresholds of
-    the accuracy stay those of all pairs.
+    Pairs that share a person are not independent, but people are. If a person is drawn c times, its same
+    pairs count c times, and a pair of two people counts the product of their draws (the vertex bootstrap).
+    The thresholds for the accuracy are not resampled.
 
     Args:
-        scores, same, fold: the pairs, as for `verify`.
-        people: who the two images of each pair show.
-        resamples: how many times to draw.
-        level: the share of the draws that an interval holds, cut evenly at both ends.
-        seed: of the draws.
+        scores, same, fold: The pairs, as for `verify`.
+        people: Identities of the two images of each pair.
+        resamples: Number of bootstrap resamples.
+        level: Confidence level of the central (percentile) intervals.
+        seed: Random seed.
     """
-    checks.at_least("resamples", resamples, 2)
+    resamples = checks.at_least("resamples", resamples, 2)
     checks.within("level", level, 0.0, 1.0)
     whole = verify(scores, same, fold)
-    order = np.argsort(scores, kind="stable")  # sorted once: sorting anew what is in order takes no time
+    order = np.argsort(scores, kind="stable")  # sort once: sorting sorted scores again is cheap
     scores, same, correct = scores[order], same[order], whole.correct[order]
     names, places = np.unique(people[order], return_inverse=True)
     first, second = places.reshape(-1, 2).T
@@ -257,7 +257,7 @@ def bootstrap(
 
 
 def _weighted(
-    scores: Scores, same: Same, correct: Same, weight: Float[np.ndarray, " n"], fars: tuple[float, ...]
+    scores: PairScores, same: Same, correct: Same, weight: Float[np.ndarray, " n"], fars: tuple[float, ...]
 ) -> dict[str, float]:
     curve = roc(scores, same, weight)
     tar = {f"tar_at_{far:.0e}": at_far(curve, far).tar for far in fars}
@@ -268,12 +268,12 @@ def _weighted(
 def _check_pairs(scores: np.ndarray, same: np.ndarray) -> None:
     if scores.ndim != 1 or scores.shape != same.shape:
         raise ValueError(
-            f"scores and same must be vectors with one entry a pair, got shapes {scores.shape} and "
+            f"scores and same must be vectors with one entry per pair, got shapes {scores.shape} and "
             f"{same.shape}."
         )
     if not same.any() or same.all():
         raise ValueError(
-            f"A curve needs same and different pairs, got {int(same.sum())} and {int((~same).sum())}."
+            f"A ROC curve needs same and different pairs, got {int(same.sum())} and {int((~same).sum())}."
         )
     if not np.isfinite(scores).all():
         place = int(np.flatnonzero(~np.isfinite(scores))[0])

@@ -1,0 +1,1 @@
+"""Shared utilities below all other packages: checks, types, files, threads, memory."""

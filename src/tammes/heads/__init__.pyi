@@ -1,0 +1,10 @@
+from tammes.heads.checkpoint import load_head as load_head
+from tammes.heads.checkpoint import save_head as save_head
+from tammes.heads.checkpoint import save_prototypes as save_prototypes
+from tammes.heads.clipping import clip_grad_norm_ as clip_grad_norm_
+from tammes.heads.interop import export_head as export_head
+from tammes.heads.interop import import_head as import_head
+from tammes.heads.optim import RowAdamW as RowAdamW
+from tammes.heads.optim import RowSGD as RowSGD
+from tammes.heads.prototype import PrototypeHead as PrototypeHead
+from tammes.heads.sharded import ShardedPrototypeHead as ShardedPrototypeHead

@@ -1,0 +1,242 @@
+r"""Differentiable collectives, each with its gradient.
+
+The ranks jointly minimise F, the mean over ranks of the tensors that `backward` is called on. A tensor is
+*replicated* if all ranks hold the same values; each rank then holds its full gradient of F. It is *partial*
+if a rank's gradient covers only its own classes; the gradient of F is then the sum over ranks.
+
+| function | forward | gradient |
+|---|---|---|
+| `gather_rows` | all-gather | partial: reduce-scatter, times W |
+| `shared` | identity, for a replicated parameter | partial: all-reduce (sum) |
+| `once` | identity, for a gathered tensor in a replicated computation | divided by W, to count once |
+| `sum_over_ranks` | all-reduce (sum) | passed unchanged to every rank |
+| `mean_gradient` | identity, for the replicated loss | mean over ranks |
+| `own_samples` | this rank's rows of a replicated tensor | all-gather, divided by W |
+| `own_rows_of_columns` | all-to-all: (N, k_r) to (n_r, k) | all-to-all back, divided by W |
+
+W is the world size. Embeddings receive W times their exact gradient, because DDP averages the backbone's
+gradients over ranks; the result is exact for any local batch sizes. All functions are differentiable once and
+reject `create_graph=True`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Group = Any
+"""A `torch.distributed.ProcessGroup`."""
+
+Sizes = Sequence[int]
+"""Number of rows of each rank."""
+
+
+def first_order_only(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `backward` reject `create_graph=True`; torch's `once_differentiable` may ignore it silently."""
+
+    @wraps(backward)
+    def checked(ctx: Any, *grads: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "ShardedPrototypeHead is differentiable once: create_graph=True cannot follow its gradients "
+                "across ranks. For second derivatives use PrototypeHead(..., block_size=None)."
+            )
+        return backward(ctx, *grads)
+
+    return checked
+
+
+def gather_numbers(numbers: Sequence[int], group: Group, device: torch.device) -> list[list[int]]:
+    """All-gather integers. Every rank must pass the same number of them."""
+    own = torch.tensor([numbers], dtype=torch.int64, device=device)
+    return all_gather(own, [1] * dist.get_world_size(group), group).tolist()
+
+
+def gather_texts(text: str, group: Group, device: torch.device) -> list[str]:
+    """All-gather a string."""
+    own = torch.frombuffer(bytearray(text.encode() or b"\0"), dtype=torch.uint8).to(device)
+    sizes = [size for (size,) in gather_numbers([len(own)], group, device)]
+    parts = all_gather(own, sizes, group).split(sizes)
+    return [bytes(part.tolist()).decode().strip("\0") for part in parts]
+
+
+def all_gather(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
+    """Concatenate the rows of all ranks in rank order; not differentiable."""
+    most = max(sizes)
+    padding = rows.new_zeros(most - len(rows), *rows.shape[1:])
+    padded = torch.cat([rows, padding]) if len(padding) else rows.contiguous()
+    gathered = rows.new_empty(len(sizes) * most, *rows.shape[1:])
+    dist.all_gather_into_tensor(gathered, padded, group=group)
+    if min(sizes) == most:
+        return gathered
+    return torch.cat([part[:size] for part, size in zip(gathered.split(most), sizes, strict=True)])
+
+
+def reduce_scatter(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
+    """Sum rows over ranks and return this rank's part. Sums in rank order, so the result is deterministic."""
+    own = sizes[dist.get_rank(group)]
+    received = rows.new_empty(len(sizes) * own, *rows.shape[1:])
+    dist.all_to_all_single(received, rows.contiguous(), [own] * len(sizes), list(sizes), group=group)
+    return received.view(len(sizes), own, *rows.shape[1:]).sum(0)
+
+
+def reduce(values: Tensor, operation: str, group: Group) -> Tensor:
+    """All-reduce `values` with "MAX", "MIN" or "SUM"; not differentiable."""
+    values = values.detach().clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(values, getattr(dist.ReduceOp, operation), group=group)
+    return values
+
+
+def ring(block: Tensor, sizes: Sizes, group: Group, passes: int | None = None) -> Iterator[Tensor]:
+    """Pass blocks around a ring of ranks; yields those of the preceding ranks, nearest first."""
+    rank, world = dist.get_rank(group), len(sizes)
+    after, before = (dist.get_global_rank(group, (rank + step) % world) for step in (1, -1))
+    held = block.detach().contiguous()
+    for step in range(1, world if passes is None else passes + 1):
+        incoming = held.new_empty(sizes[(rank - step) % world], *block.shape[1:])
+        work = [dist.P2POp(dist.isend, held, after, group)] if len(held) else []
+        work += [dist.P2POp(dist.irecv, incoming, before, group)] if len(incoming) else []
+        for request in dist.batch_isend_irecv(work) if work else []:
+            request.wait()
+        held = incoming
+        yield held
+
+
+def gather_rows(rows: Tensor, sizes: Sizes, group: Group, dtype: torch.dtype) -> Tensor:
+    """Gather rows in their own dtype and convert them to `dtype`; gradients are summed in `dtype`."""
+    return _GatherRows.apply(rows, sizes, group, dtype)
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sizes: Sizes, group: Group, dtype: torch.dtype) -> Tensor:
+        ctx.sizes, ctx.group, ctx.dtype = sizes, group, rows.dtype
+        return all_gather(rows, sizes, group).to(dtype)
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        exact = reduce_scatter(grads[0], ctx.sizes, ctx.group)
+        return exact.mul_(len(ctx.sizes)).to(ctx.dtype), None, None, None
+
+
+def once(tensor: Tensor, group: Group) -> Tensor:
+    """Mark a gathered tensor as input to a computation that every rank repeats."""
+    return _Once.apply(tensor, dist.get_world_size(group))
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, world: int) -> Tensor:
+        ctx.world = world
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return grads[0] / ctx.world, None
+
+
+def shared(parameter: Tensor, group: Group) -> Tensor:
+    """Mark a parameter that all ranks hold as input to a computation that each does for its own classes."""
+    return _Shared.apply(parameter, group)
+
+
+class _Shared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, parameter: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return reduce(grads[0], "SUM", ctx.group), None
+
+
+def sum_over_ranks(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
+    """Sum each tensor in `parts` over ranks, with a single all-reduce."""
+    flat = _SumOverRanks.apply(torch.cat([part.reshape(-1) for part in parts]), group)
+    pieces = flat.split([part.numel() for part in parts])
+    return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
+
+
+class _SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, group: Group) -> Tensor:
+        return reduce(values, "SUM", group)
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return grads[0], None
+
+
+def mean_gradient(loss: Tensor, group: Group) -> Tensor:
+    """Return `loss` and average its upstream gradient over ranks, whose factors (loss scale) may differ."""
+    return _MeanGradient.apply(loss, group)
+
+
+class _MeanGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return loss.view_as(loss)
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return reduce(grads[0], "SUM", ctx.group) / dist.get_world_size(ctx.group), None
+
+
+def own_samples(values: Tensor, sizes: Sizes, group: Group) -> Tensor:
+    """This rank's rows of a replicated tensor with one row per sample of the global batch."""
+    return _OwnRows.apply(values, sizes, group)
+
+
+class _OwnRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, sizes: Sizes, group: Group) -> Tensor:
+        ctx.sizes, ctx.group = sizes, group
+        return values.split(list(sizes))[dist.get_rank(group)].clone()
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return all_gather(grads[0], ctx.sizes, ctx.group) / len(ctx.sizes), None, None
+
+
+def own_rows_of_columns(columns: Tensor, sizes: Sizes, widths: Sizes, group: Group) -> Tensor:
+    """Turn this rank's columns of all rows into its rows of all columns (all-to-all)."""
+    return _OwnRowsOfColumns.apply(columns, sizes, widths, group)
+
+
+class _OwnRowsOfColumns(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, sizes: Sizes, widths: Sizes, group: Group) -> Tensor:
+        ctx.sizes, ctx.widths, ctx.group = sizes, widths, group
+        own, width = sizes[dist.get_rank(group)], columns.shape[1]
+        counts = [own * other for other in widths]
+        received = _exchange(columns, [size * width for size in sizes], counts, group)
+        parts = zip(received.split(counts), widths, strict=True)
+        return torch.cat([part.view(own, other) for part, other in parts], 1)
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        rank = dist.get_rank(ctx.group)
+        own, width = ctx.sizes[rank], ctx.widths[rank]
+        flat = torch.cat([part.reshape(-1) for part in grads[0].split(list(ctx.widths), 1)])
+        counts = [own * other for other in ctx.widths], [size * width for size in ctx.sizes]
+        received = _exchange(flat, *counts, ctx.group)
+        return received.view(sum(ctx.sizes), width) / len(ctx.sizes), None, None, None
+
+
+def _exchange(values: Tensor, sent: Sizes, kept: Sizes, group: Group) -> Tensor:
+    """Send `sent[r]` values to each rank r and receive `kept[r]` values from it."""
+    received = values.new_empty(sum(kept))
+    dist.all_to_all_single(received, values.reshape(-1), list(kept), list(sent), group=group)
+    return received

@@ -1,0 +1,72 @@
+"""Gather the global batch on every rank."""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tammes._common.types import Embeddings, PerSample
+from tammes.heads._ranks.collectives import Group, Sizes, all_gather, gather_rows
+from tammes.heads._ranks.handshake import Standing
+from tammes.losses._engine.labels import Labelling
+from tammes.losses._engine.plan import Targets
+
+
+class GlobalLabels(NamedTuple):
+    """`Labelling` and sample weights of all ranks."""
+
+    targets: Targets
+    shares: list[Tensor | None]
+    kept: Tensor
+    soft: Tensor
+    sample_weight: PerSample
+
+
+def gather_embeddings(
+    embeddings: Embeddings, standings: list[Standing], dtype: torch.dtype, group: Group
+) -> Embeddings:
+    """Gather the embeddings of all ranks, sent in the widest of their dtypes, and convert them to `dtype`.
+
+    If one rank needs gradients, all ranks take part in their reduction, even a rank with an empty batch.
+    """
+    sent = standings[0].embedding_dtype
+    for standing in standings[1:]:
+        sent = torch.promote_types(sent, standing.embedding_dtype)
+    rows = embeddings.to(sent)
+    if any(standing.gradient for standing in standings) and not rows.requires_grad:
+        rows = rows.detach().requires_grad_()
+    return gather_rows(rows, [standing.rows for standing in standings], group, dtype)
+
+
+def gather_labels(
+    marks: Labelling, sample_weight: Tensor | None, standings: list[Standing], group: Group
+) -> GlobalLabels:
+    """Gather the labels of all ranks in a single int64 message; floats are sent as their bits."""
+    columns = max(standing.labels for standing in standings)
+    packed = all_gather(_pack(marks, sample_weight, columns), sizes_of(standings), group)
+    targets, flags, floats = packed.split([columns, 2, columns + 1], 1)
+    kept, soft = flags.bool().unbind(1)
+    numbers = floats.contiguous().view(torch.float64)
+    shares: list[Any] = [None] if columns == 1 else list(numbers[:, :columns].T)
+    return GlobalLabels(targets, shares, kept, soft, numbers[:, columns])
+
+
+def sizes_of(standings: list[Standing]) -> Sizes:
+    """Number of rows of each rank."""
+    return [standing.rows for standing in standings]
+
+
+def _pack(marks: Labelling, sample_weight: Tensor | None, columns: int) -> Int[Tensor, "n c"]:
+    """Targets, flags (kept, soft), shares and weight. A row with one label repeats it with share 0."""
+    targets = marks.targets
+    assert targets is not None
+    ones = torch.ones_like(targets[:, 0], dtype=torch.float64)
+    shares = [ones if share is None else share.double() for share in marks.shares]
+    missing = columns - targets.shape[1]
+    shares += [torch.zeros_like(ones)] * missing
+    weight = ones if sample_weight is None else sample_weight.detach().double()
+    floats = torch.stack([*shares, weight], 1)
+    again = targets[:, :1].expand(-1, missing)
+    flags = torch.stack([marks.kept, torch.full_like(marks.kept, marks.soft)], 1).long()
+    return torch.cat([targets, again, flags, floats.view(torch.int64)], 1)

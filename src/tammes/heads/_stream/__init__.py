@@ -1,0 +1,1 @@
+"""Streaming over blocks of classes: forward, backward and the memory they share."""

@@ -1,0 +1,288 @@
+"""Backward pass of the streamed head: from gradients of statistics to those of embeddings and prototypes."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tammes._common import tensor_checks
+from tammes.heads._stream.blocks import (
+    Block,
+    Inputs,
+    KeptBlock,
+    Options,
+    blocks,
+    in_space,
+    increase,
+    mask_losers,
+    multiply,
+    overwrite,
+    put_back,
+)
+from tammes.losses._engine.rival_logits import scaled_plus
+from tammes.losses._engine.statistics import OverClasses
+from tammes.losses.scores import Space
+
+TILE_ELEMENTS = 2**18
+"""Number of gradient entries that stay in a CPU's cache between operations."""
+
+
+class Backward:
+    """One pass over the classes that turns gradients of statistics into gradients of rows and weight.
+
+    Overwrites the `kept` blocks, which it must own. Rows may come in chunks: each adds to the `grad_weight`
+    of the previous ones, and the `last` one completes it.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        inverse_norms: Tensor,
+        *,
+        statistics: OverClasses,
+        upstream: OverClasses,
+        kept: list[KeptBlock],
+        options: Options,
+        need_rows: bool,
+        need_weight: bool,
+        grad_weight: Tensor | None = None,
+        last: bool = True,
+    ) -> None:
+        self.rows, self.row_norms, self.weight, self.targets = inputs
+        self.inverse_norms, self.kept, self.options = inverse_norms, kept, options
+        self.rest = statistics.rest
+        self.index = {space: rival.label for space, rival in statistics.rivals.items()}
+        self.g_target = upstream.target
+        self.g_hardest = {space: rival.value for space, rival in upstream.rivals.items()}
+        self.g_rest, self.g_sums, self.g_norms = upstream.rest, upstream.sums, upstream.target_norms
+        self.grad_rows = torch.zeros_like(inputs.rows) if need_rows else None
+        self.adding, self.last = grad_weight is not None, last
+        if need_weight and not self.adding:
+            grad_weight = options.workspace.gradient(inputs.weight)
+        self.grad_weight = grad_weight
+        self.extreme = grad_weight is not None and _extreme(inverse_norms)
+        self.grad_row_norms = torch.zeros_like(inputs.row_norms) if self._base != "cosine" else None
+
+    def run(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Gradients of rows, row norms and weight."""
+        n, size = self.rows.shape[0], min(self.options.block_size, self.weight.shape[0])
+        room = self.rows.new_empty(1 if self.options.in_place else 4, n, size)
+        for place, block in enumerate(blocks(self.weight, self.inverse_norms, self.rows.dtype, size)):
+            product, *scratch = block.views(room)
+            kept = self.kept[place] if place < len(self.kept) else None
+            if kept is not None:
+                product = kept.matrix
+            else:
+                multiply(self.rows, block.part.T, product, self.options.fast_products)
+                self._mask_centers(product, block)
+            if self.options.in_place:
+                of_product, radial = self._in_place(product, kept, block), None
+            else:
+                of_product, radial = self._of_product(product, scratch, block)
+            if of_product is not None and self.grad_rows is not None:
+                self._add_to_rows(of_product, block)
+            if self.grad_weight is not None:
+                self._fill_weight(of_product, radial, block)
+        return self.grad_rows, self.grad_row_norms, self.grad_weight
+
+    def _mask_centers(self, product: Tensor, block: Block) -> None:
+        """With several prototypes per class, keep the best of each wrong class, as in the forward pass."""
+        plan = self.options.plan
+        if plan.centers == 1:
+            return
+        columns, inside = block.columns(self.targets)
+        found = product.gather(1, columns)
+        mask_losers(product, block, plan)
+        overwrite(product, *block.columns_of_classes(self.targets, plan), -torch.inf)
+        put_back(product, columns, inside, found)
+
+    @property
+    def _base(self) -> Space:
+        return self.options.plan.product_space
+
+    def _in_place(self, product: Tensor, kept: KeptBlock | None, block: Block) -> Tensor | None:
+        """The gradient if the cosine is the only similarity, written in place."""
+        if not self._asked("cosine"):
+            return None
+        if kept is not None and kept.shift is not None:
+            self._rescale_exponentials(kept.matrix, kept.shift)
+            return self._add_targets("cosine", product, block, block.inverse)
+        similarity = product if kept is not None else product.mul_(block.inverse)
+        self._softmax_weights("cosine", similarity, block, out=product)
+        return self._add_targets("cosine", product, block).mul_(block.inverse)
+
+    def _rescale_exponentials(self, exponentials: Tensor, shift: Tensor) -> None:
+        """Turn the kept exponentials into softmax weights times their upstream gradient, in place."""
+        ((key, upstream),) = self.g_rest.items()
+        if upstream is None:
+            exponentials.zero_()
+            return
+        rest, upstream = (x if x.ndim == 1 else x.squeeze(1) for x in (self.rest[key], upstream))
+        factor = torch.where(rest == -torch.inf, 0.0, torch.exp(shift - rest))
+        scale = self.options.plan.logits_of(key).scale
+        exponentials.mul_((scale * upstream * factor)[:, None])
+
+    def _of_product(
+        self, product: Tensor, scratch: list[Tensor], block: Block
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Gradient of the block's product, and per class the part that flows through the prototype's norm.
+
+        The latter, sum_i G_ij c_ij, is None if `_fill_weight` can compute it from the gradient itself.
+        """
+        matrix, first, second = scratch
+        gradient, radial = None, None
+        for space in filter(self._asked, self.options.plan.spaces):
+            similarity = in_space(product, space, self._base, block, self.row_norms, out=matrix)
+            part = first if gradient is None else second
+            self._softmax_weights(space, similarity, block, out=part)
+            self._add_targets(space, part, block)
+            if self.options.plan.centers > 1:  # whose gradient is 0
+                similarity = similarity.masked_fill(similarity == -torch.inf, 0.0)
+            if space == "cosine" and self._base != "cosine":
+                assert self.grad_row_norms is not None
+                self.grad_row_norms -= (part * similarity).sum(1) / self.row_norms
+            if space != "raw" and self._base == "raw":
+                inner = (part * similarity).sum(0)
+                radial = inner if radial is None else radial + inner
+            part = in_space(part, space, self._base, block, self.row_norms, out=part)
+            gradient = part if gradient is None else gradient.add_(part)
+        return gradient, radial
+
+    def _asked(self, space: Space) -> bool:
+        """Whether any gradient reaches `space`."""
+        rests = (g for key, g in self.g_rest.items() if key.space == space)
+        return any(g is not None for g in (self.g_target[space], self.g_hardest[space], *rests))
+
+    def _add_targets(self, space: Space, out: Tensor, block: Block, factors: Tensor | None = None) -> Tensor:
+        """Complete the gradient of a space from its softmax weights, by scattering targets and rivals.
+
+        `factors`, one per class of the block, are already included in the softmax weights.
+        """
+        columns, inside = block.columns(self.targets)
+        overwrite(out, columns, inside, 0.0)
+        g_target, g_hardest = self.g_target[space], self.g_hardest[space]
+        if g_target is not None:
+            increase(out, columns, inside, g_target if factors is None else g_target * factors[columns])
+        if g_hardest is not None:
+            columns, inside = block.columns(self.index[space][:, None])
+            value = g_hardest[:, None]
+            increase(out, columns, inside, value if factors is None else value * factors[columns])
+        return out
+
+    def _softmax_weights(self, space: Space, similarity: Tensor, block: Block, out: Tensor) -> None:
+        r"""Into `out`, which may be `similarity`: :math:`g_i x'_{ij} e^{x_{ij} - rest_i}`, over all rests."""
+        rests = [key for key, g in self.g_rest.items() if key.space == space and g is not None]
+        logits = {key: self.options.plan.logits_of(key).of_classes(block.classes) for key in rests}
+        jobs = [(key, label) for key in rests for label in range(logits[key].labels or 1)]
+        if not jobs:
+            out.zero_()
+            return
+        parts = [torch.empty_like(out) for _ in jobs[1:]] + [out]
+        for (key, label), part in zip(jobs, parts, strict=True):
+            upstream, rest = self.g_rest[key], self.rest[key]
+            assert upstream is not None
+            if rest.ndim == 2:
+                upstream, rest = upstream[:, label], rest[:, label]
+            rest = rest.masked_fill(rest == -torch.inf, 0.0)  # no rivals: every other entry is overwritten
+            slope = None
+            if logits[key].plain:
+                scaled_plus(-rest[:, None], similarity, logits[key].scale, part)
+            else:
+                masked = self.options.plan.centers > 1
+                slope = logits[key].write(similarity, part, label, masked=masked)
+                part.sub_(rest[:, None])
+            part.exp_().mul_((logits[key].scale * upstream)[:, None])
+            if slope is not None:
+                part.mul_(slope)
+        for part in parts[:-1]:
+            out.add_(part)
+
+    def _add_to_rows(self, of_product: Tensor, block: Block) -> None:
+        assert self.grad_rows is not None
+        if self.options.fast_products:
+            self.grad_rows += multiply(of_product, block.part, torch.empty_like(self.grad_rows), fast=True)
+        else:
+            self.grad_rows.addmm_(of_product, block.part)
+
+    def _fill_weight(self, of_product: Tensor | None, radial: Tensor | None, block: Block) -> None:
+        """The block's rows of the weight gradient: tangential if normalized, full if raw."""
+        assert self.grad_weight is not None
+        rows = self.grad_weight[block.start : block.stop]
+        exact = rows if rows.dtype == block.part.dtype else self._wider(rows, block)
+        self._add_to_weight(of_product, exact)
+        for coefficients, gradient in self._of_sums(block, "cosine"):
+            exact.addr_(coefficients, gradient)
+            if self._base == "raw":
+                inner = coefficients * (block.part @ gradient)
+                radial = inner if radial is None else radial + inner
+        if radial is not None or (self._base != "raw" and self.last):
+            _subtract_radial(exact, radial, block, extreme=self.extreme)
+        for coefficients, gradient in self._of_sums(block, "raw"):
+            exact.add_(gradient) if coefficients is None else exact.addr_(coefficients, gradient)
+        if self.g_norms is not None:
+            self._add_norms(exact, block)
+        if exact is not rows:
+            rows.copy_(exact)
+
+    def _wider(self, rows: Tensor, block: Block) -> Tensor:
+        """Half-precision `rows` in the dtype of the products, with the values that earlier chunks left."""
+        return rows.to(block.part.dtype) if self.adding else torch.empty_like(block.part)
+
+    def _add_to_weight(self, of_product: Tensor | None, exact: Tensor) -> None:
+        """Write G' z to `exact`, or add it to the values of earlier chunks of rows."""
+        if of_product is None:
+            if not self.adding:
+                exact.zero_()
+        elif not self.adding:
+            multiply(of_product.T, self.rows, exact, self.options.fast_products)
+        elif self.options.fast_products:
+            exact += multiply(of_product.T, self.rows, torch.empty_like(exact), fast=True)
+        else:
+            exact.addmm_(of_product.T, self.rows)
+
+    def _of_sums(self, block: Block, space: Space) -> list[tuple[Any, Tensor]]:
+        """Coefficients and upstream gradient of every sum over raw or unit prototypes."""
+        return [
+            (block.coefficients(which, self.options.plan), gradient)
+            for which, gradient in self.g_sums.items()
+            if which.space == space and gradient is not None
+        ]
+
+    def _add_norms(self, exact: Tensor, block: Block) -> None:
+        """d|w_y| / dw_y is the unit prototype."""
+        assert self.g_norms is not None
+        columns, inside = block.columns(self.targets)
+        per_class = exact.new_zeros(exact.shape[0])
+        per_class.index_add_(0, columns.flatten(), torch.where(inside, self.g_norms, 0.0).flatten())
+        exact.addcmul_(block.part, (per_class * block.inverse)[:, None])
+
+
+def _subtract_radial(exact: Tensor, radial: Tensor | None, block: Block, *, extreme: bool) -> None:
+    """Subtract w_j `radial`_j / |w_j|^2 from each row; without `radial`, the component parallel to w_j.
+
+    Takes one pass, or two with `extreme` norms, whose squares overflow or underflow.
+    """
+    size = max(TILE_ELEMENTS // exact.shape[1], 1) if exact.device.type == "cpu" else max(len(exact), 1)
+    scratch = torch.empty_like(exact[:size])
+    inverse = block.inverse[:, None]
+    factors = inverse if extreme else inverse.square()
+    radials = [None] * -(-len(exact) // size) if radial is None else radial[:, None].split(size)
+    tiles = zip(exact.split(size), block.part.split(size), factors.split(size), radials, strict=True)
+    for rows, part, factor, along in tiles:
+        room = scratch if len(rows) == size else scratch[: len(rows)]
+        along = torch.mul(rows, part, out=room).sum(1, keepdim=True) if along is None else along
+        direction = torch.mul(part, factor, out=room) if extreme else part
+        rows.addcmul_(direction, along * factor, value=-1)
+
+
+def _extreme(inverse_norms: Tensor) -> bool:
+    """Whether the square of a norm overflows or underflows, as that of 1e20 does.
+
+    Checked on CPUs only, because elsewhere it would synchronize: there, such prototypes get wrong gradients.
+    """
+    if not len(inverse_norms) or not tensor_checks.readable(inverse_norms):  # a rank may have no classes
+        return False
+    smallest, largest = (x.item() for x in torch.aminmax(inverse_norms))
+    limits = torch.finfo(inverse_norms.dtype)
+    return not (math.sqrt(limits.tiny) <= smallest and largest <= math.sqrt(limits.max))

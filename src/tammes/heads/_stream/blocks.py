@@ -1,0 +1,185 @@
+"""Blocks of classes and the operations on them, shared by the streamed forward and backward passes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tammes.heads._stream.workspace import Workspace
+from tammes.losses._engine.dense_statistics import losers, of_all_centers
+from tammes.losses._engine.plan import Plan, PrototypeSum
+from tammes.losses._engine.rival_logits import Rest
+from tammes.losses.scores import Space
+
+CHUNK = 64
+"""Columns whose maximum is taken together; other widths are not vectorised and several times slower."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of a streamed pass."""
+
+    plan: Plan
+    block_size: int
+    kept: int  # classes whose similarities are kept for the backward
+    fast_products: bool
+    workspace: Workspace
+    learned: tuple[Rest, ...] = ()  # rests whose scales need gradients
+
+    def keeping(self, kept: int, block_size: int) -> "Options":
+        """A copy with the similarities of `kept` classes kept, and with blocks of this size."""
+        return replace(self, kept=kept, block_size=block_size)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether there is a single similarity, whose product may then be overwritten."""
+        return self.plan.spaces == ("cosine",)
+
+    @property
+    def exponentials(self) -> bool:
+        """Whether there is a single rest, so that the backward pass needs only the exponentials."""
+        if not self.in_place or len(self.plan.rests) != 1:
+            return False
+        return self.plan.logits_of(self.plan.rests[0]).labels in (None, 1)
+
+    def of_rows(self, rows: slice) -> "Options":
+        """The same for some of the rows."""
+        return replace(self, plan=self.plan.of_rows(rows))
+
+
+class Inputs(NamedTuple):
+    """The tensors that a pass over the classes reads."""
+
+    rows: Tensor  # embeddings as they enter the plan's product space
+    row_norms: Tensor
+    weight: Tensor
+    targets: Tensor
+
+
+class KeptBlock(NamedTuple):
+    """A block that the backward pass need not recompute."""
+
+    matrix: Tensor  # products, the only similarity, or its exponentials over the norms; in the kept buffer
+    shift: Tensor | None  # subtracted from each row before the exponential; None without one
+
+
+class Kept(NamedTuple):
+    """The first blocks, kept by the forward pass for the backward pass, and their buffer."""
+
+    blocks: list[KeptBlock]
+    buffer: Tensor
+
+
+@dataclass(frozen=True)
+class Block:
+    """Classes `start` to `stop`: their prototypes and inverse norms in the working precision."""
+
+    start: int
+    stop: int
+    part: Tensor
+    inverse: Tensor
+
+    @property
+    def classes(self) -> slice:
+        """The slice of the block's classes in a table of all classes."""
+        return slice(self.start, self.stop)
+
+    def columns(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Column of each target in this block, and whether it is in the block."""
+        inside = (targets >= self.start) & (targets < self.stop)
+        return (targets - self.start).clamp(0, self.stop - self.start - 1), inside
+
+    def columns_of_classes(self, targets: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+        """The same for all prototypes of each target's class."""
+        return self.columns(of_all_centers(targets, plan.centers))
+
+    def coefficients(self, which: PrototypeSum, plan: Plan) -> Tensor | None:
+        """The factor of each prototype in a sum over prototypes; None for 1."""
+        inverse = None if which.space == "raw" else self.inverse
+        if not which.weighted:
+            return inverse
+        assert plan.class_weight is not None
+        weight = plan.class_weight[self.start : self.stop]
+        return weight if inverse is None else weight * inverse
+
+    def views(self, room: Tensor) -> list[Tensor]:
+        """One n x width matrix per block of `room`; the last block of classes is often narrower."""
+        _, n, _ = room.shape
+        width = self.stop - self.start
+        return [part.view(-1)[: n * width].view(n, width) for part in room]
+
+
+def blocks(weight: Tensor, inverse_norms: Tensor, dtype: torch.dtype, size: int) -> Iterator[Block]:
+    """`weight` in blocks of `size` rows, none for an empty slice; the first pass fills `inverse_norms`."""
+    for start in range(0, weight.shape[0], size or 1):
+        stop = min(start + size, weight.shape[0])
+        yield Block(start, stop, weight[start:stop].to(dtype), inverse_norms[start:stop])
+
+
+def in_space(
+    product: Tensor, space: Space, base: Space, block: Block, row_norms: Tensor, out: Tensor
+) -> Tensor:
+    """A block of the product as the similarity of `space`; in place where `out` is `product`."""
+    if space == "raw":
+        return product
+    torch.mul(product, block.inverse, out=out)
+    if space == "cosine" and base != "cosine":
+        out.div_(row_norms[:, None])
+    return out
+
+
+def mask_losers(product: Tensor, block: Block, plan: Plan) -> None:
+    """With several prototypes per class, mask all but the best of each class."""
+    if plan.centers > 1:
+        by_logit = product if plan.spaces[0] == "raw" else product * block.inverse
+        product.masked_fill_(losers(by_logit, plan.centers), -torch.inf)
+
+
+def first_maximum(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """`matrix.max(1)` in two steps, since finding the index is several times slower than the value."""
+    n, width = matrix.shape
+    if width < 2 * CHUNK:
+        return matrix.max(1)
+    whole = width // CHUNK * CHUNK
+    peaks = matrix[:, :whole].view(n, -1, CHUNK).amax(2)
+    if whole < width:
+        peaks = torch.cat([peaks, matrix[:, whole:].amax(1, keepdim=True)], 1)
+    value, chunk = peaks.max(1)
+    columns = chunk[:, None] * CHUNK + torch.arange(CHUNK, device=matrix.device)
+    inside = matrix.gather(1, columns.clamp_(max=width - 1)).argmax(
+        1
+    )  # the last column may stand there twice
+    return value, chunk * CHUNK + inside
+
+
+def one_at_a_time(*tables: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The columns of (n, t) tables side by side; most have just one."""
+    return iter([tables]) if tables[0].shape[1] == 1 else zip(*(x.split(1, 1) for x in tables), strict=True)
+
+
+def overwrite(matrix: Tensor, columns: Tensor, inside: Tensor, value: float) -> None:
+    """Set the entries at `columns` that are `inside`; one column at a time, since two may coincide."""
+    for column, here in one_at_a_time(columns, inside):
+        matrix.scatter_(1, column, torch.where(here, value, matrix.gather(1, column)))
+
+
+def put_back(matrix: Tensor, columns: Tensor, inside: Tensor, values: Tensor) -> None:
+    """Set the entries at `columns` that are `inside` to `values`, one column at a time."""
+    for column, here, value in one_at_a_time(columns, inside, values):
+        matrix.scatter_(1, column, torch.where(here, value, matrix.gather(1, column)))
+
+
+def increase(matrix: Tensor, columns: Tensor, inside: Tensor, values: Tensor) -> None:
+    """Add `values` to the entries at `columns` that are `inside`; one column at a time, so deterministic."""
+    for column, here, value in one_at_a_time(columns, inside, values):
+        matrix.scatter_(1, column, matrix.gather(1, column) + torch.where(here, value, 0.0))
+
+
+def multiply(left: Tensor, right: Tensor, out: Tensor, fast: bool) -> Tensor:
+    """`left @ right` into `out`; with `fast` in autocast's dtype."""
+    if not fast:
+        return torch.mm(left, right, out=out)
+    half = torch.get_autocast_dtype(left.device.type)
+    return out.copy_(left.to(half) @ right.to(half))

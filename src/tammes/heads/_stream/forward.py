@@ -1,0 +1,305 @@
+"""Forward pass of the streamed head: statistics of a batch in one pass over blocks of classes."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tammes._common.types import Embeddings, Scalar
+from tammes.geometry.sphere import safe_norm
+from tammes.heads._stream.blocks import (
+    Block,
+    Inputs,
+    Kept,
+    KeptBlock,
+    Options,
+    blocks,
+    first_maximum,
+    in_space,
+    mask_losers,
+    multiply,
+    overwrite,
+    put_back,
+)
+from tammes.losses._engine.rival_logits import RivalLogits, scaled_plus
+from tammes.losses._engine.statistics import OverClasses, Rivals
+from tammes.losses.scores import Space
+
+
+def top_classes(
+    embeddings: Embeddings, weight: Tensor, space: Space, top: int, block_size: int
+) -> tuple[Float[Tensor, "n top"], Int[Tensor, "n top"]]:
+    """Similarities and classes of the `top` most similar prototypes of each embedding; ties go to the lowest.
+
+    The norm of an embedding does not change the order, so only the prototypes' norms are used.
+    """
+    dtype = torch.promote_types(torch.promote_types(embeddings.dtype, weight.dtype), torch.float32)
+    rows = embeddings.to(dtype)
+    values = rows.new_empty(len(rows), 0)
+    classes = torch.empty(len(rows), 0, dtype=torch.long, device=rows.device)
+    for start in range(0, weight.shape[0], block_size):
+        part = weight[start : start + block_size].to(dtype)
+        flat = part.view(-1, part.shape[-1])  # all prototypes; a class may have several
+        product = rows @ flat.T
+        if space != "raw":
+            product /= safe_norm(flat).T
+        if weight.ndim == 3:
+            product = product.view(len(rows), len(part), -1).amax(2)
+        for _ in range(min(top, len(part))):  # a few maxima cost far less than sorting a block
+            value, place = first_maximum(product)
+            values = torch.cat([values, value[:, None]], 1)
+            classes = torch.cat([classes, start + place[:, None]], 1)
+            product.scatter_(1, place[:, None], -torch.inf)
+        order = torch.sort(values, dim=1, descending=True, stable=True).indices[:, :top]
+        values, classes = values.gather(1, order), classes.gather(1, order)
+    return values, classes
+
+
+class Forward:
+    """One pass over the classes that computes every statistic of the plan.
+
+    Values that depend only on the prototypes are reused from an `earlier` pass over other rows, if any.
+    """
+
+    def __init__(self, inputs: Inputs, options: Options, earlier: "Forward | None" = None) -> None:
+        self.rows, self.row_norms, self.weight, self.targets = inputs
+        self.options = options
+        rows, targets, plan = inputs.rows, inputs.targets, options.plan
+        low = rows.new_full((len(rows),), -torch.inf)
+        self.buffer = options.workspace.take(len(rows) * options.kept, like=rows) if options.kept else None
+        self.target: dict[Space, Tensor] = {space: rows.new_zeros(targets.shape) for space in plan.spaces}
+        self.hardest = dict.fromkeys(plan.spaces, low)
+        self.index = {space: torch.zeros_like(targets[:, 0]) for space in plan.spaces}
+        self.online = {
+            key: online_sum(low, plan.logits_of(key), key in options.learned) for key in plan.rests
+        }
+        self.target_norms = rows.new_ones(targets.shape) if plan.norms else None
+        self.first = earlier is None
+        if earlier is None:
+            self.inverse_norms = rows.new_empty(len(inputs.weight))
+            self.sums = {which: rows.new_zeros(rows.shape[1]) for which in plan.sums}
+        else:
+            self.inverse_norms, self.sums = earlier.inverse_norms, earlier.sums
+
+    def run(self) -> tuple[OverClasses, Kept | None]:
+        """The statistics, and the blocks that were kept."""
+        kept = self._pass()
+        statistics = OverClasses(
+            target=self.target,
+            rivals={space: Rivals(value, self.index[space]) for space, value in self.hardest.items()},
+            rest={key: online.value() for key, online in self.online.items()},
+            sums=self.sums,
+            target_norms=self.target_norms,
+        )
+        return statistics, None if self.buffer is None else Kept(kept, self.buffer)
+
+    def slopes_in_scale(self) -> list[Tensor]:
+        """The derivatives of the rests with learned scales by these; after `run`."""
+        slopes = [self.online[key].slope_in_scale() for key in self.options.learned]
+        return [slope for slope in slopes if slope is not None]
+
+    def _pass(self) -> list[KeptBlock]:
+        kept: list[KeptBlock] = []
+        n, size = self.rows.shape[0], min(self.options.block_size, self.weight.shape[0])
+        room = self.rows.new_empty(self._buffers(), n, size)
+        for block in blocks(self.weight, self.inverse_norms, self.rows.dtype, size):
+            if self.first:
+                self._prototypes(block)
+            buffers = block.views(room)
+            keep = block.stop <= self.options.kept
+            product = self._room_to_keep(block) if keep else buffers[0]
+            multiply(self.rows, block.part.T, product, self.options.fast_products)
+            columns, inside = block.columns(self.targets)
+            found = product.gather(1, columns)
+            self._targets(found, columns, inside, block)
+            mask_losers(product, block, self.options.plan)
+            whole = (columns, inside)
+            if self.options.plan.centers > 1:
+                whole = block.columns_of_classes(self.targets, self.options.plan)
+            overwrite(product, *whole, -torch.inf)
+            with_slope = keep and self.options.exponentials
+            held = Held(block.classes, columns, inside, with_slope, masked=self.options.plan.centers > 1)
+            for space in self.options.plan.spaces:
+                matrix = product if self.options.in_place else buffers[1]
+                scratch = product if self.options.exponentials else buffers[-1]
+                self._similarities(product, matrix, scratch, space, block, held)
+            if keep:
+                kept.append(self._keep(product, columns, inside, found, block))
+        return kept
+
+    def _room_to_keep(self, block: Block) -> Tensor:
+        assert self.buffer is not None
+        n = self.rows.shape[0]
+        return self.buffer[n * block.start : n * block.stop].view(n, -1)
+
+    def _keep(
+        self, product: Tensor, columns: Tensor, inside: Tensor, found: Tensor, block: Block
+    ) -> KeptBlock:
+        """What to keep of a block: exponentials, or similarities with the targets restored.
+
+        Exponentials are multiplied by the inverse norms that their gradient needs while they are in cache.
+        """
+        if self.options.exponentials:
+            (online,) = self.online.values()
+            return KeptBlock(product.mul_(block.inverse), online.shift)
+        found = found * block.inverse[columns] if self.options.in_place else found
+        put_back(product, columns, inside, found)
+        return KeptBlock(product, None)
+
+    def _buffers(self) -> int:
+        """Number of blocks in use at once: product, similarity and exponentials often share one."""
+        if not self.options.in_place:
+            return 3
+        return 1 if self.options.exponentials else 2
+
+    def _targets(self, found: Tensor, columns: Tensor, inside: Tensor, block: Block) -> None:
+        inverse, base = block.inverse[columns], self.options.plan.product_space
+        for space, target in self.target.items():
+            value = found if space == "raw" else found * inverse
+            if space == "cosine" and base != "cosine":
+                value = value / self.row_norms[:, None]
+            self.target[space] = torch.where(inside, value, target)
+        if self.target_norms is not None:
+            self.target_norms = torch.where(inside, 1 / inverse, self.target_norms)
+
+    def _similarities(
+        self, product: Tensor, matrix: Tensor, scratch: Tensor, space: Space, block: Block, held: "Held"
+    ) -> None:
+        plan = self.options.plan
+        matrix = in_space(product, space, plan.product_space, block, self.row_norms, out=matrix)
+        value, index = first_maximum(matrix)
+        better = value > self.hardest[space]
+        self.hardest[space] = torch.where(better, value, self.hardest[space])
+        self.index[space] = torch.where(better, index + block.start, self.index[space])
+        for key, online in self.online.items():
+            if key.space == space:
+                online.add(matrix, self.hardest[space], scratch, held)
+
+    def _prototypes(self, block: Block) -> None:
+        torch.reciprocal(safe_norm(block.part).squeeze(1), out=block.inverse)
+        for which, total in self.sums.items():
+            coefficients = block.coefficients(which, self.options.plan)
+            total += block.part.sum(0) if coefficients is None else coefficients @ block.part
+
+
+class Held(NamedTuple):
+    """Properties of a block besides its similarities."""
+
+    classes: slice
+    columns: Tensor  # of the targets
+    inside: Tensor  # whether each is in this block
+    with_slope: bool  # whether the exponentials are kept for the backward, which needs them times their slope
+    masked: bool  # whether other entries than those of the targets are -inf
+
+
+class _ScaleSlope:
+    r"""The derivative of a log-sum-exp by the scale s of its logits, over columns that come in blocks.
+
+    A logit is :math:`x_j = s y_j + b_j`, so the derivative is the softmax-weighted mean of
+    :math:`y_j = (x_j - b_j) / s`. As exponentials are :math:`e_j = e^{x_j - shift}`, the sum of
+    :math:`e_j x_j` follows from that of :math:`e_j \log e_j`, and no block of logits has to be kept.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.total = torch.zeros_like(like)
+
+    def add(
+        self, block: Tensor, sums: Tensor, shift: Tensor, decay: Tensor, offset: Tensor | None = None
+    ) -> None:
+        """Take in a `block` of exponentials with its row `sums`; `decay` is the factor of earlier blocks."""
+        part = shift * sums - torch.special.entr(block).sum(1)
+        part = part if offset is None else part - block @ offset
+        self.total = self.total * decay + part
+
+    def value(self, sums: Tensor, scale: float | Scalar) -> Tensor:
+        """The derivative, from the `sums` of the exponentials of all blocks; 0 without any class."""
+        return torch.where(sums > 0, self.total / (scale * torch.where(sums > 0, sums, 1.0)), 0.0)
+
+
+class _OnlineSum:
+    """Log-sum-exp over blocks of columns, of logits that are s times the similarities."""
+
+    def __init__(self, like: Tensor, scale: float | Scalar, learned: bool) -> None:
+        self.scale = scale
+        self.slope = _ScaleSlope(like) if learned else None
+        self.peak = torch.full_like(like, -torch.inf)
+        self.total = torch.zeros_like(like)
+        self.shift = torch.zeros_like(like)  # of the last block's exponentials
+
+    def add(self, matrix: Tensor, peak: Tensor, scratch: Tensor, held: Held) -> None:
+        """Add the columns of `matrix`; `peak` is the row-wise maximum over all blocks so far.
+
+        Leaves their exponentials in `scratch`. The slope of every logit is s.
+        """
+        safe = torch.nan_to_num(peak, nan=torch.nan, posinf=torch.inf, neginf=0.0)
+        self.shift = self.scale * safe
+        scaled_plus(-self.shift[:, None], matrix, self.scale, scratch).exp_()
+        sums, decay = scratch.sum(1), torch.exp(self.scale * (self.peak - safe))
+        if self.slope is not None:
+            self.slope.add(scratch, sums, self.shift, decay)
+        self.total = self.total * decay + sums
+        self.peak = peak
+
+    def value(self) -> Tensor:
+        return self.scale * self.peak + self.total.log()
+
+    def slope_in_scale(self) -> Tensor | None:
+        """The derivative of `value` by the scale, if that is learned."""
+        return None if self.slope is None else self.slope.value(self.total, self.scale)
+
+
+class _OnlineLogits:
+    """The same for logits of any form, with one sum per label if they depend on the label."""
+
+    def __init__(self, like: Tensor, logits: RivalLogits, learned: bool) -> None:
+        self.logits = logits
+        labels = logits.labels or 1
+        self.slopes = [_ScaleSlope(like) for _ in range(labels)] if learned else []
+        self.peak = [torch.full_like(like, -torch.inf)] * labels
+        self.total = [torch.zeros_like(like)] * labels
+        self.shift = torch.zeros_like(like)
+
+    def add(self, matrix: Tensor, peak: Tensor, scratch: Tensor, held: Held) -> None:
+        """Add the columns of `matrix`. Leaves exponentials, optionally times slope over s, in `scratch`.
+
+        The logits need not attain their maximum at the `peak` of the similarities.
+        """
+        logits = self.logits.of_classes(held.classes)
+        if not held.masked:  # maps need not handle -inf
+            overwrite(matrix, held.columns, held.inside, 0.0)
+        for label in range(len(self.total)):
+            slope = logits.write(matrix, scratch, label, masked=held.masked)
+            if not held.masked:
+                overwrite(scratch, held.columns, held.inside, -torch.inf)
+            peak = torch.maximum(self.peak[label], scratch.amax(1))
+            self.shift = torch.where(peak == -torch.inf, 0.0, peak)
+            scratch.sub_(self.shift[:, None]).exp_()
+            sums, decay = scratch.sum(1), torch.exp(self.peak[label] - self.shift)
+            if self.slopes:
+                self.slopes[label].add(scratch, sums, self.shift, decay, logits.offset)
+            self.total[label] = self.total[label] * decay + sums
+            self.peak[label] = peak
+            if slope is not None and held.with_slope:
+                scratch.mul_(slope)
+        if not held.masked and scratch is not matrix:
+            overwrite(matrix, held.columns, held.inside, -torch.inf)
+
+    def value(self) -> Tensor:
+        values = [peak + total.log() for peak, total in zip(self.peak, self.total, strict=True)]
+        return values[0] if self.logits.labels is None else torch.stack(values, 1)
+
+    def slope_in_scale(self) -> Tensor | None:
+        """The derivative of `value` by the scale, if that is learned."""
+        if not self.slopes:
+            return None
+        parts = zip(self.slopes, self.total, strict=True)
+        values = [slope.value(total, self.logits.scale) for slope, total in parts]
+        return values[0] if self.logits.labels is None else torch.stack(values, 1)
+
+
+def online_sum(like: Tensor, logits: RivalLogits, learned: bool) -> _OnlineSum | _OnlineLogits:
+    """A running log-sum-exp of `logits`, with its derivative by their scale if that is `learned`."""
+    if logits.plain:
+        return _OnlineSum(like, logits.scale, learned)
+    return _OnlineLogits(like, logits, learned)

@@ -1,0 +1,1 @@
+"""The lab on top of the library: data, models, training, inference, recipes, reports and the command line."""

@@ -1,0 +1,1 @@
+"""Inference with trained runs: predict, embed, search, evaluate, export."""

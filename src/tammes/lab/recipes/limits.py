@@ -1,0 +1,225 @@
+"""Optima that the paper does not cover: losses that differ for k > d + 1, minority collapse, softmax codes.
+
+Prototypes and features are free variables: the optimum that a trained network could at best reach.
+Run: tammes reproduce limits
+"""
+
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tammes._common.checks import reading
+from tammes.geometry.margins import class_margin, gamma_min
+from tammes.geometry.packing import pack, softmax_code
+from tammes.geometry.sphere import angle
+from tammes.lab.recipes import table2
+from tammes.lab.recipes.row_records import read_rows
+from tammes.lab.record_stamp import commit, stamp, write_record
+from tammes.lab.report.minority_figure import draw_minority_collapse
+from tammes.lab.training.record_checks import check_list
+from tammes.losses import LDAM, ArcFace, CosFace, CrossEntropy, LMSoftmax, NormFace, Objective, ZeroCentroid
+from tammes.theory import free_features
+
+Job = tuple[str, Callable[[], dict[str, Any]]]
+"""The key of a row, and the function that computes it."""
+
+SIZES = ((4, 3), (6, 3), (7, 2), (8, 3), (10, 4), (13, 3))
+SCALE = 16.0
+LOSSES: dict[str, Objective] = {
+    "NormFace": NormFace(scale=SCALE),
+    "CosFace": CosFace(scale=SCALE, margin=0.35),
+    "ArcFace": ArcFace(scale=SCALE, margin=0.3),
+    "LM-Softmax (mean)": LMSoftmax(scale=SCALE),
+    "LM-Softmax (lse)": LMSoftmax(scale=SCALE, reduction="lse"),
+}
+
+CLASSES, DIMENSIONS, FREQUENT = 10, 64, 5000
+RATIOS = (1, 3, 10, 30, 100, 300, 1000)
+DECAY = 0.005
+SKEWED: dict[str, Objective] = {
+    "NormFace": NormFace(scale=5.0),
+    "CosFace": CosFace(scale=5.0, margin=0.35),
+    "LDAM": LDAM(scale=5.0),
+    "LM-Softmax": LMSoftmax(scale=5.0),
+    "CE": CrossEntropy(),
+}
+"""Scales and margins of the paper's Table 2; CE with weight decay, without which it has no optimum."""
+R_W = 100.0
+
+
+PARTS = ("losses", "minority", "codes")
+
+
+def reproduce_limits(
+    *,
+    parts: Sequence[str] = PARTS,
+    largest: int = 32,
+    out: str = "results",
+    report: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Compute the rows that limits.json in `out` lacks, draw the figure, and return the path of the record.
+
+    Args:
+        parts: which of the three tables to compute.
+        largest: largest number of classes of the softmax codes.
+        out: directory for the record and the figure.
+        report: called with a line of text for each row that is finished and saved.
+    """
+    path = Path(out) / "limits.json"
+    record = _earlier(path)
+    for part in parts:
+        rows = record.setdefault(part, {})
+        for key, compute in cells(part, largest):
+            if key in rows:
+                continue
+            start, cpu = time.perf_counter(), time.process_time()
+            row = compute()
+            seconds = time.perf_counter() - start
+            rows[key] = row | {"cpu_seconds": round(time.process_time() - cpu, 2), "commit": commit()}
+            write_record(path, record | {"config": experiment_settings()} | stamp(seconds=seconds))
+            report(f"{part}: {key}")
+    if minority := list(record.get("minority", {}).values()):
+        figure = Path(out) / "minority_collapse.png"
+        draw_minority_collapse(minority, figure, trained_rows(Path(out) / "table2"))
+    return path
+
+
+def trained_rows(folder: Path) -> list[dict[str, Any]]:
+    """Class margins of the finished rows of Table 2 with a ratio of 100, CIFAR-10, lambda = 0 and 10.
+
+    The free features have step imbalance: five classes rarer by the ratio. Long tails are shown for lack of
+    step rows, and `shape` tells them apart.
+    """
+    found = []
+    for imbalance in ("step:100", "long_tailed:100"):
+        table = table2.table(dataset="cifar10", imbalance=imbalance, preset="laptop", out=str(folder))
+        for key, record in read_rows(table.rows, folder).items():
+            name, _, strength = key.removeprefix(table.prefix).rpartition("-")
+            loss = {table2.loss_name(loss): loss for loss in SKEWED}.get(name)
+            margin = record.get("metrics", {}).get("class_margin_deg")
+            if loss is not None and strength in ("0", "10") and margin is not None:
+                shape = imbalance.removesuffix(":100")
+                found.append(
+                    {
+                        "loss": loss,
+                        "ratio": 100,
+                        "R_w": strength == "10",
+                        "class_margin_deg": margin,
+                        "shape": shape,
+                    }
+                )
+    return found
+
+
+def _earlier(path: Path) -> dict[str, Any]:
+    """The rows already in the record."""
+    if not path.is_file():
+        return {}
+    with reading(path, "Delete it and compute its rows again."):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        rows = {part: dict(found[part]) for part in PARTS if part in found}
+        for row in rows.get("minority", {}).values():
+            numbers = ("ratio", "rare_deg", "gradient")
+            check_list(", ".join(numbers), [row[name] for name in numbers], 3, low=0)
+            kinds = [type(row[name]) for name in ("loss", "R_w", "merged")]
+            if kinds != [str, bool, list]:
+                raise ValueError("loss, R_w and merged of a row must be a text, a truth value and a list")
+        return rows
+
+
+def experiment_settings() -> dict[str, Any]:
+    """Every choice behind the tables."""
+    return {
+        "losses": {"scale": SCALE, "sizes": SIZES},
+        "minority": {
+            "classes": CLASSES,
+            "dimensions": DIMENSIONS,
+            "counts": f"{FREQUENT} of five classes, {FREQUENT} / ratio of the others",
+            "weight decay of CE": DECAY,
+            "weight of R_w": R_W,
+        },
+        "seed": 0,
+    }
+
+
+def cells(part: str, largest: int) -> Iterator[Job]:
+    """The rows of a part; softmax codes for up to `largest` classes."""
+    if part == "losses":
+        for k, d in SIZES:
+            for name in LOSSES:
+                yield f"{name} {k} {d}", partial(loss_row, name, k, d)
+    elif part == "minority":
+        for ratio in RATIOS:
+            for name in SKEWED:
+                for centred in (False, True):
+                    yield f"{name} {ratio} {centred}", partial(minority_row, name, ratio, centred)
+    else:
+        for k in range(3, largest + 1):
+            for d in range(2, 9):
+                yield f"{k} {d}", partial(code_row, k, d)
+
+
+def loss_row(name: str, k: int, d: int) -> dict[str, Any]:
+    """The optimum of a loss for balanced classes, next to the Tammes angle."""
+    found = _quietly(LOSSES[name], [1.0] * k, d)
+    return {
+        "loss": name,
+        "k": k,
+        "d": d,
+        "class_margin_deg": math.degrees(found.class_margin),
+        "tammes_deg": math.degrees(pack(k, d).angle),
+        "gamma_min": float(gamma_min(found.features, found.points, found.labels)),
+        "merged": found.merged,
+        "gradient": found.gradient,
+    }
+
+
+def minority_row(name: str, ratio: int, centred: bool) -> dict[str, Any]:
+    """The optimum of a loss when half of the classes are rarer by `ratio`, with or without R_w."""
+    objective = SKEWED[name] + R_W * ZeroCentroid() if centred else SKEWED[name]
+    half = CLASSES // 2
+    counts = [float(FREQUENT)] * half + [FREQUENT / ratio] * half
+    found = _quietly(objective, counts, DIMENSIONS, weight_decay=DECAY if name == "CE" else None)
+    return {
+        "loss": name,
+        "ratio": ratio,
+        "R_w": centred,
+        "class_margin_deg": math.degrees(found.class_margin),
+        "rare_deg": math.degrees(float(class_margin(found.points[half:]))),
+        "frequent_deg": math.degrees(float(class_margin(found.points[:half]))),
+        "merged": found.merged,
+        "gradient": found.gradient,
+    }
+
+
+def code_row(k: int, d: int) -> dict[str, Any]:
+    """The softmax code found by descent, next to the packing."""
+    packing, code = pack(k, d), softmax_code(k, d)
+    return {
+        "k": k,
+        "d": d,
+        "packing_gamma": packing.gamma,
+        "softmax_gamma": code.gamma,
+        "packing_deg": math.degrees(packing.angle),
+        "softmax_deg": math.degrees(float(class_margin(code.weight))),
+        "features_off_deg": math.degrees(_largest_angle(code.features, code.weight)),
+        "rattlers": len(packing.rattlers),
+    }
+
+
+def _largest_angle(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(angle(a, b).max())
+
+
+def _quietly(objective: Objective, counts: list[float], d: int, **options: Any) -> Any:
+    """`free_features` without warnings; the gradient shows what has not converged."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return free_features(objective, counts, d, **options)

@@ -1,0 +1,139 @@
+"""The process group of a run: a single process, or several under `torchrun`."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tammes._common.checks import at_least
+from tammes.lab.training.rank_failures import connected
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class World:
+    """Rank and world size of this process, and its collectives."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = CPU
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0, which writes and prints."""
+        return self.rank == 0
+
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """All-reduce each flag by logical or."""
+        if self.size == 1:
+            return flags
+        raised = torch.tensor(flags, dtype=torch.uint8, device=self.device)
+        dist.all_reduce(raised, dist.ReduceOp.MAX)
+        return tuple(bool(flag) for flag in raised.tolist())
+
+    def from_first(self, value: float) -> float:
+        """Broadcast a number from rank 0."""
+        if self.size == 1:
+            return value
+        number = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.broadcast(number, 0)
+        return number.item()
+
+    def share(self, tensor: torch.Tensor) -> None:
+        """Broadcast `tensor` from rank 0, in place."""
+        if self.size > 1:
+            dist.broadcast(tensor, 0)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Gather the values of all ranks, in rank order."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def on_first(self, action: Callable[[], Any]) -> None:
+        """Run `action` on rank 0. An error there raises on every rank."""
+        error: Exception | None = None
+        if self.first:
+            try:
+                action()
+            except Exception as caught:
+                error = caught
+        error = self.gather(error)[0]
+        if error is not None:
+            raise error
+
+    @contextmanager
+    def first_goes_first(self) -> Iterator[None]:
+        """Run the body on rank 0 first, then on the others, so that they find what it downloads."""
+        if not self.first:
+            self.wait()
+        yield
+        if self.first:
+            self.wait()
+
+    def wait(self) -> None:
+        """Barrier."""
+        if self.size > 1:
+            dist.barrier()
+
+
+ALONE = World()
+
+
+@contextmanager
+def world(device: str) -> Iterator[World]:
+    """The process group of `torchrun`, or this process alone."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield World(device=choose_device(device))
+        return
+    local = choose_device(device, int(os.environ["LOCAL_RANK"]))
+    if local.type == "cuda":
+        torch.cuda.set_device(local)
+    with connected("nccl" if local.type == "cuda" else "gloo", size):
+        yield World(dist.get_rank(), dist.get_world_size(), local)
+
+
+@contextmanager
+def determinism(wanted: bool) -> Iterator[None]:
+    """Use only deterministic algorithms. An operation without one raises."""
+    before = torch.are_deterministic_algorithms_enabled()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required for deterministic cuBLAS
+    torch.use_deterministic_algorithms(wanted or before)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device `name`. "auto" is an accelerator if there is one, a separate one for each rank."""
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        name = accelerator.type if accelerator else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"There is no device {name!r} here: {reason} Use device='auto' or 'cpu'.") from error
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", at_least("LOCAL_RANK", local_rank, 0))
+    return device
+
+
+def native_bf16(device: torch.device) -> bool:
+    """Whether `device` computes in bf16 by itself; where it is emulated, it is slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu":
+        return False
+    found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))

@@ -1,0 +1,1 @@
+"""The interface to heads: labels, statistics and the loss of a batch."""

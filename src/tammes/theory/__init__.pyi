@@ -1,0 +1,13 @@
+from tammes.theory.generalisation import MarginBound as MarginBound
+from tammes.theory.generalisation import margin_bound as margin_bound
+from tammes.theory.loss_bounds import alpha1_threshold as alpha1_threshold
+from tammes.theory.loss_bounds import arcface_bound as arcface_bound
+from tammes.theory.loss_bounds import cosface_bound as cosface_bound
+from tammes.theory.loss_bounds import gm_softmax_bound as gm_softmax_bound
+from tammes.theory.loss_bounds import largest_arcface_margin as largest_arcface_margin
+from tammes.theory.loss_bounds import lm_softmax_bound as lm_softmax_bound
+from tammes.theory.loss_bounds import normface_bound as normface_bound
+from tammes.theory.loss_bounds import sample_margin_bound as sample_margin_bound
+from tammes.theory.loss_bounds import value_at_simplex as value_at_simplex
+from tammes.theory.optima import FreeFeatures as FreeFeatures
+from tammes.theory.optima import free_features as free_features

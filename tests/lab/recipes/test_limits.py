@@ -1,0 +1,78 @@
+"""Where losses tend to: a few cells of each part, and a command that goes on where it was."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tammes.lab.cli import main
+from tammes.lab.recipes import limits
+
+
+@pytest.mark.parametrize("name", limits.LOSSES)
+def test_for_few_classes_all_losses_share_the_simplex(name):
+    row = limits.loss_row(name, 4, 3)
+    assert row["tammes_deg"] == pytest.approx(109.4712, abs=1e-3)
+    assert row["class_margin_deg"] == pytest.approx(row["tammes_deg"], abs=0.1)
+
+
+def test_for_more_classes_losses_end_apart():
+    """Erratum 2 at d = 2, k = 7: the mean merges prototypes, the log-sum-exp ends at the regular polygon."""
+    mean, lse = limits.loss_row("LM-Softmax (mean)", 7, 2), limits.loss_row("LM-Softmax (lse)", 7, 2)
+    assert mean["merged"]
+    assert mean["class_margin_deg"] < 1
+    assert lse["class_margin_deg"] == pytest.approx(360 / 7, abs=0.01)
+
+
+def test_rare_classes_move_together_and_r_w_keeps_them_apart():
+    balanced, skewed, centred = (
+        limits.minority_row("NormFace", ratio, r_w)["rare_deg"]
+        for ratio, r_w in [(1, False), (100, False), (100, True)]
+    )
+    assert balanced == pytest.approx(96.379, abs=0.01)
+    assert skewed < balanced - 30
+    assert centred == pytest.approx(balanced, abs=0.5)
+
+
+def test_a_softmax_code_is_as_good_as_the_packing():
+    row = limits.code_row(7, 3)
+    assert row["softmax_gamma"] == pytest.approx(row["packing_gamma"], abs=1e-7)
+    assert row["rattlers"] == 0
+
+
+def test_the_command_keeps_what_it_has(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(limits, "RATIOS", (1, 10))
+    monkeypatch.setattr(limits, "SKEWED", {"NormFace": limits.SKEWED["NormFace"]})
+    command = ["reproduce", "limits", "--part", "minority", "--out", str(tmp_path)]
+    assert main(command) == 0
+    assert capsys.readouterr().out.count("minority: ") == 4
+    assert len(json.loads((tmp_path / "limits.json").read_text())["minority"]) == 4
+    assert (tmp_path / "minority_collapse.png").stat().st_size > 10_000
+    assert main(command) == 0
+    assert "minority: " not in capsys.readouterr().out
+
+
+def test_the_figure_shows_trained_networks_and_no_row_that_has_not_converged(tmp_path, monkeypatch):
+    """Colour by loss; CE with R_w at a ratio of 100 and more is no optimum."""
+    from tammes.lab.report import minority_figure
+
+    figures = []
+    monkeypatch.setattr(minority_figure, "save_figure", lambda figure, path: figures.append(figure))
+    point = {"loss": "CE", "R_w": True, "merged": []}
+    rows = [
+        point | {"ratio": 1, "rare_deg": 96.0, "gradient": 1e-9},
+        point | {"ratio": 100, "rare_deg": 44.0, "gradient": 0.02},
+    ]
+    trained = {"loss": "CE", "R_w": True, "ratio": 100, "class_margin_deg": 71.0, "shape": "long_tailed"}
+    minority_figure.draw_minority_collapse(rows, tmp_path / "figure.png", [trained])
+    (figure,) = figures
+    (line,) = figure.axes[1].lines
+    assert list(line.get_xdata()) == [1]
+    assert [100, 71.0] in [list(point) for part in figure.axes[1].collections for point in part.get_offsets()]
+    assert "trained, long-tailed" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+
+
+def test_trained_rows_come_with_the_shape_of_their_imbalance():
+    found = limits.trained_rows(Path(__file__).parents[3] / "results" / "table2")
+    assert {row["shape"] for row in found} >= {"long_tailed"}
+    assert all(0 < row["class_margin_deg"] < 100 for row in found)

