@@ -14,10 +14,10 @@ import torch
 from PIL import Image
 
 from benchmarks.timing import peak_bytes
-from tammes.data.records import RecordFile, read_index, records, write_records
-from tammes.metrics.templates import pair_scores, rows_of, template_features
+from tammes.lab.data.insightface_records import RecordFile, read_index, records, write_records
+from tammes.lab.record_stamp import stamp, write_record
+from tammes.metrics.ijb_templates import pair_scores, template_features, template_rows
 from tammes.metrics.verification import verify
-from tammes.provenance import stamp, write_json
 
 RESULTS = Path("results/bench_faces.json")
 RECORDS, SIDE = 20_000, 112
@@ -79,7 +79,7 @@ def ijbc() -> dict[str, Any]:
         start = time.perf_counter()
         names, features = template_features(embeddings, template, medium)
         times["templates"] = time.perf_counter() - start
-        scores = pair_scores(features, rows_of(names, first), rows_of(names, second))
+        scores = pair_scores(features, template_rows(names, first), template_rows(names, second))
         times["scores"] = time.perf_counter() - start - times["templates"]
         found.update(verify(scores, same).numbers())
         times["all"] = time.perf_counter() - start
@@ -127,7 +127,7 @@ def main() -> None:
     print(found["reading"], flush=True)
     found["ijbc"] = ijbc()
     print(found["ijbc"], flush=True)
-    write_json(RESULTS, found | stamp(seconds=time.perf_counter() - start))
+    write_record(RESULTS, found | stamp(seconds=time.perf_counter() - start))
 
 
 if __name__ == "__main__":

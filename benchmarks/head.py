@@ -1,16 +1,18 @@
 """Time and memory of the heads: against the matrix products nobody can avoid, and against peers.
 
-Run: python -m benchmarks.head            (all, into results/bench_head.json and .png)
-     python -m benchmarks.head small      (one part: small, large, memory, million, curves, imports)
+Run: python -m benchmarks.head                  (all, into results/bench_head.json and .png)
+     python -m benchmarks.head small            (or large, family, memory, million, half, curves, imports)
+     python -m benchmarks.head --device cuda    (into results/bench_head_cuda.json and .png)
+     python -m benchmarks.head --table README.md docs/scaling.md    (fill in the tables of the record)
 """
 
+import argparse
 import json
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.timing import peak_bytes, side_by_side
+from benchmarks import timing
+from benchmarks.head_tables import fill_pages, many_classes
 from tammes import PrototypeHead, parse
-from tammes.heads.streamed import LEAN_BUFFER_BYTES, auto_block, streamed
-from tammes.heads.workspace import Workspace
-from tammes.losses.evaluate import loss_of_batch
-from tammes.provenance import stamp, write_json
+from tammes.heads._stream.streamed import auto_block
+from tammes.lab.record_stamp import stamp, write_record
 
-RESULTS = Path("results/bench_head.json")
 THREADS = 2
+DEVICE = "cpu"
+
+
+def results() -> Path:
+    """The file of this device."""
+    return Path("results/bench_head.json" if DEVICE == "cpu" else f"results/bench_head_{DEVICE}.json")
 
 
 class Batch:
@@ -35,9 +41,9 @@ class Batch:
     def __init__(self, n: int, d: int, k: int) -> None:
         generator = torch.Generator().manual_seed(0)
         self.n, self.d, self.k = n, d, k
-        self.embeddings = torch.randn(n, d, generator=generator).requires_grad_()
-        self.weight = torch.randn(k, d, generator=generator).requires_grad_()
-        self.labels = torch.randint(k, (n,), generator=generator)
+        self.embeddings = torch.randn(n, d, generator=generator).to(DEVICE).requires_grad_()
+        self.weight = torch.randn(k, d, generator=generator).to(DEVICE).requires_grad_()
+        self.labels = torch.randint(k, (n,), generator=generator).to(DEVICE)
 
     def forget_gradients(self) -> None:
         self.embeddings.grad = self.weight.grad = None
@@ -50,8 +56,8 @@ class Batch:
 def bare_products(batch: Batch) -> Callable[[], object]:
     """z W', G W and G' z, the floor: nobody gets by without these, nor without room for the last two."""
     z, w = batch.embeddings.detach(), batch.weight.detach()
-    gradient = torch.randn(batch.n, batch.k)
-    similarities = torch.empty(batch.n, batch.k)
+    gradient = torch.randn(batch.n, batch.k, device=DEVICE)
+    similarities = torch.empty(batch.n, batch.k, device=DEVICE)
 
     def run() -> tuple[Tensor, Tensor]:
         torch.mm(z, w.T, out=similarities)
@@ -62,7 +68,7 @@ def bare_products(batch: Batch) -> Callable[[], object]:
 
 def ours(batch: Batch, text: str, **options: Any) -> Callable[[], None]:
     """A head's step on `batch`, with the batch's own prototypes."""
-    head = PrototypeHead(batch.d, batch.k, parse(text), **options)
+    head = PrototypeHead(batch.d, batch.k, parse(text), device=DEVICE, **options)
     head.weight.data = batch.weight.detach()
 
     def run() -> None:
@@ -72,15 +78,9 @@ def ours(batch: Batch, text: str, **options: Any) -> Callable[[], None]:
     return run
 
 
-def by_blocks(
-    batch: Batch, text: str, *, keep: bool, workspace: Workspace | None = None
-) -> Callable[[], None]:
-    """The streamed computation itself, with few of the similarities kept, or all of them."""
-    kept = 2**40 if keep else LEAN_BUFFER_BYTES
-    produce = partial(streamed, block_size=auto_block(batch.n), buffer_bytes=kept, workspace=workspace)
-    objective = parse(text)
-    args = (objective, batch.embeddings, batch.weight, batch.labels)
-    return lambda: batch.backward(lambda: loss_of_batch(*args, produce=produce, class_values={})[0])
+def lean(batch: Batch, text: str) -> Callable[[], None]:
+    """The same with blocks chosen by the user, which keeps few of the similarities."""
+    return ours(batch, text, block_size=auto_block(batch.n))
 
 
 def by_hand(batch: Batch, margin: float, *, arc: bool) -> Callable[[], None]:
@@ -88,7 +88,7 @@ def by_hand(batch: Batch, margin: float, *, arc: bool) -> Callable[[], None]:
 
     def loss() -> Tensor:
         cosine = F.linear(F.normalize(batch.embeddings), F.normalize(batch.weight))
-        rows = torch.arange(batch.n)
+        rows = torch.arange(batch.n, device=DEVICE)
         target = cosine[rows, batch.labels]
         moved = torch.cos(torch.acos(target.clamp(-1 + 1e-7, 1 - 1e-7)) + margin) if arc else target - margin
         logits = 64 * cosine
@@ -103,7 +103,7 @@ def metric_learning(batch: Batch, *, arc: bool) -> Callable[[], None]:
     from pytorch_metric_learning import losses
 
     kind = losses.ArcFaceLoss if arc else losses.CosFaceLoss
-    loss = kind(batch.k, batch.d, margin=28.6 if arc else 0.35, scale=64)
+    loss = kind(batch.k, batch.d, margin=28.6 if arc else 0.35, scale=64).to(DEVICE)
 
     def run() -> None:
         loss.W.grad = batch.embeddings.grad = None
@@ -112,11 +112,21 @@ def metric_learning(batch: Batch, *, arc: bool) -> Callable[[], None]:
     return run
 
 
-def torch_linear(batch: Batch) -> Callable[[], None]:
-    """torch's chunked linear cross-entropy: a plain softmax, no margins, no normalisation."""
-    return lambda: batch.backward(
-        lambda: F.linear_cross_entropy(batch.embeddings, batch.weight, batch.labels)
-    )
+def torch_linear(batch: Batch, *, chunked: bool = True) -> Callable[[], None]:
+    """torch's linear cross-entropy: a plain softmax of raw products, no margins, no normalisation.
+
+    Its embeddings and prototypes are of such lengths that the logits are those of a cosine times 16: those of
+    random vectors would spread so far that most exponentials were denormal numbers, which are slow.
+    """
+    embeddings = (16 * F.normalize(batch.embeddings.detach())).requires_grad_()
+    weight = F.normalize(batch.weight.detach()).requires_grad_()
+    options = torch.nn.LinearCrossEntropyOptions() if chunked else None
+
+    def run() -> None:
+        embeddings.grad = weight.grad = None
+        F.linear_cross_entropy(embeddings, weight, batch.labels, options=options).backward()
+
+    return run
 
 
 def small() -> dict[str, Any]:
@@ -128,14 +138,15 @@ def small() -> dict[str, Any]:
             ("ArcFace", "ArcFace(s=64, m=0.5)", 0.5),
         ):
             batch, arc = Batch(256, 512, k), name == "ArcFace"
-            best = side_by_side(
+            best = timing.side_by_side(
                 {
                     "tammes": ours(batch, text),
                     "tammes, dense": ours(batch, text, block_size=None),
                     "by hand": by_hand(batch, margin, arc=arc),
                     "pytorch-metric-learning": metric_learning(batch, arc=arc),
                 },
-                rounds=30 if k == 1_000 else 10,
+                rounds=200 if k == 1_000 else 30,
+                device=DEVICE,
             )
             rows[f"{name}, n=256, d=512, k={k}"] = ratios(best, "by hand")
     return rows
@@ -148,12 +159,44 @@ def large() -> dict[str, Any]:
         batch = Batch(n, 512, k)
         contenders: dict[str, Callable[[], object]] = {"three products": bare_products(batch)}
         for text in ("LMSoftmax(s=16)", "ArcFace(s=64, m=0.5)"):
-            contenders[f"{text}, streamed"] = by_blocks(batch, text, keep=False, workspace=Workspace())
-            contenders[f"{text}, buffer kept"] = by_blocks(batch, text, keep=True, workspace=Workspace())
+            contenders[f"{text}, lean"] = lean(batch, text)
+            contenders[f"{text}, default"] = ours(batch, text)
         contenders["pytorch-metric-learning ArcFace"] = metric_learning(batch, arc=True)
-        contenders["torch linear_cross_entropy"] = torch_linear(batch)
-        rows[f"n={n}, d=512, k={k}"] = ratios(side_by_side(contenders, rounds=8), "three products")
+        contenders["torch linear_cross_entropy, chunked"] = torch_linear(batch)
+        contenders["torch linear_cross_entropy, whole"] = torch_linear(batch, chunked=False)
+        best = timing.side_by_side(contenders, rounds=6 if n < 1000 else 4, device=DEVICE)
+        rows[f"n={n}, d=512, k={k}"] = ratios(best, "three products")
     return rows
+
+
+FAMILY = {
+    "BalancedSoftmax": "BalancedSoftmax(normalize=True, s=64)",
+    "LogitAdjusted": "LogitAdjusted(normalize=True, s=64)",
+    "VS": "VS(normalize=True, s=64)",
+    "AdaFace": "AdaFace",
+    "MagFace": "MagFace",
+    "ElasticFace": "ElasticFace",
+    "CurricularFace": "CurricularFace",
+    "MVSoftmax": "MVSoftmax",
+    "Circle": "Circle",
+}
+
+
+def family() -> dict[str, Any]:
+    """Each loss of the family against ArcFace in the same head: time side by side, memory of a step."""
+    n, d, k = 256, 512, 100_000
+    batch, rows = Batch(n, d, k), {}
+    for name, text in FAMILY.items():
+        pair = {"ArcFace": "ArcFace(s=64, m=0.5)", name: text}
+        contenders = {one: ours(batch, own, class_counts=range(1, k + 1)) for one, own in pair.items()}
+        rows[name] = ratios(timing.side_by_side(contenders, rounds=5, device=DEVICE), "ArcFace")
+    memory = {name: fresh("family_memory", name) for name in ("ArcFace", *FAMILY)}
+    return {f"n={n}, d={d}, k={k}": rows, "megabytes": memory}
+
+
+def family_memory(name: str) -> float:
+    text = FAMILY.get(name, "ArcFace(s=64, m=0.5)")
+    return extra_megabytes(lambda batch: ours(batch, text, class_counts=range(1, batch.k + 1)), 256, 100_000)
 
 
 def ratios(best: dict[str, float], unit: str) -> dict[str, Any]:
@@ -164,12 +207,12 @@ def ratios(best: dict[str, float], unit: str) -> dict[str, Any]:
 
 
 CONTENDERS: dict[str, Callable[[Batch], Callable[[], None]]] = {
-    "ArcFace, streamed": lambda batch: by_blocks(batch, "ArcFace(s=64, m=0.5)", keep=False),
-    "LMSoftmax, streamed": lambda batch: by_blocks(batch, "LMSoftmax(s=16)", keep=False),
-    "ArcFace, buffer kept": lambda batch: by_blocks(batch, "ArcFace(s=64, m=0.5)", keep=True),
+    "ArcFace, lean": lambda batch: lean(batch, "ArcFace(s=64, m=0.5)"),
+    "ArcFace, default": lambda batch: ours(batch, "ArcFace(s=64, m=0.5)"),
     "ArcFace, dense": lambda batch: ours(batch, "ArcFace(s=64, m=0.5)", block_size=None),
     "pytorch-metric-learning ArcFace": lambda batch: metric_learning(batch, arc=True),
-    "torch linear_cross_entropy": torch_linear,
+    "torch linear_cross_entropy, whole": lambda batch: torch_linear(batch, chunked=False),
+    "torch linear_cross_entropy, chunked": torch_linear,
 }
 
 
@@ -182,27 +225,81 @@ def memory() -> dict[str, Any]:
 
 
 def memory_of(name: str, n: int, k: int) -> float:
-    """A step drops the last gradients first, so that the level before it contains one set of them."""
-    return round(peak_bytes(CONTENDERS[name](Batch(n, 512, k))) / 2**20, 1)
+    return extra_megabytes(CONTENDERS[name], n, k)
+
+
+def extra_megabytes(contender: Callable[[Batch], Callable[[], None]], n: int, k: int) -> float:
+    """Peak of two steps above the level before the first, less one set of gradients.
+
+    A head keeps its buffers from step to step, so a level taken after a step would hide them. A step of a
+    small batch comes first, so that libraries and threads do not count.
+    """
+    contender(Batch(8, 512, 64))()
+    step = contender(Batch(n, 512, k))
+
+    def two_steps() -> None:
+        step()
+        step()
+
+    peak = timing.peak_bytes(two_steps, warm=False, device=DEVICE)
+    return round((peak - 4 * 512 * (n + k)) / 2**20, 1)
 
 
 def million() -> dict[str, Any]:
     """n=512, d=512, k=1,000,000, full softmax, with 16 GiB of address space for data."""
-    names = ("LMSoftmax, streamed", "ArcFace, streamed", "pytorch-metric-learning ArcFace")
+    names = ("ArcFace, lean", "pytorch-metric-learning ArcFace")
     return {f"{name}, n=512, d=512, k=1000000": fresh("million_of", name) for name in names}
 
 
 def million_of(name: str) -> dict[str, float]:
-    resource.setrlimit(resource.RLIMIT_DATA, (16 * 2**30, 16 * 2**30))
-    batch = Batch(512, 512, 1_000_000)
-    step = CONTENDERS[name](batch)
+    if DEVICE == "cpu":
+        resource.setrlimit(resource.RLIMIT_DATA, (16 * 2**30, 16 * 2**30))
+    step = CONTENDERS[name](Batch(512, 512, 1_000_000))
     step()
-    start = time.perf_counter()
-    step()
-    seconds = time.perf_counter() - start
+    seconds = timing.seconds_of(step, DEVICE)
+    return {"seconds": round(seconds, 2), "peak GiB": round(most_memory() / 2**30, 2)}
+
+
+def most_memory() -> int:
+    """Bytes that this process has had at once, on its device."""
+    if DEVICE == "cpu":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return torch.cuda.max_memory_allocated()
+
+
+def half() -> dict[str, Any]:
+    """`fast_products` (bfloat16 products, float32 sums): time of a step, and errors against float64."""
+    text, batch = "ArcFace(s=64, m=0.5)", Batch(256, 512, 10_000)
+    contenders = {
+        "float32": ours(batch, text),
+        "fast_products": ours(batch, text, fast_products=True),
+    }
+    best = timing.side_by_side(contenders, rounds=10, device=DEVICE)
+    truth = outcome(batch, text, torch.float64)
+    found = {
+        "float32": outcome(batch, text, torch.float32),
+        "fast_products": outcome(batch, text, torch.float32, fast_products=True),
+    }
+    errors = {name: relative_errors(values, truth) for name, values in found.items()}
+    return {"n=256, d=512, k=10000": ratios(best, "float32") | {"relative errors": errors}}
+
+
+def outcome(batch: Batch, text: str, dtype: torch.dtype, **options: Any) -> dict[str, Tensor]:
+    """Loss and gradients of a step, in float64."""
+    head = PrototypeHead(batch.d, batch.k, parse(text), device=DEVICE, dtype=dtype, **options)
+    head.weight.data = batch.weight.detach().to(dtype)
+    embeddings = batch.embeddings.detach().to(dtype).requires_grad_()
+    loss = head(embeddings, batch.labels)
+    of_embeddings, of_weight = torch.autograd.grad(loss, [embeddings, head.weight])
+    named = {"loss": loss.detach(), "of embeddings": of_embeddings, "of prototypes": of_weight}
+    return {name: value.double() for name, value in named.items()}
+
+
+def relative_errors(found: dict[str, Tensor], truth: dict[str, Tensor]) -> dict[str, float]:
+    """|found - truth| / |truth|, in Euclidean norms."""
     return {
-        "seconds": round(seconds, 2),
-        "peak GiB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+        name: float(f"{float((value - truth[name]).norm() / truth[name].norm()):.2g}")
+        for name, value in found.items()
     }
 
 
@@ -221,7 +318,7 @@ def curve_point(n: int, d: int, k: int) -> dict[str, Any]:
     contenders = {"three products": bare_products(batch)} | {
         name: CONTENDERS[name](batch) for name in PLOTTED if name in CONTENDERS
     }
-    best = side_by_side(contenders, rounds=3)
+    best = timing.side_by_side(contenders, rounds=3, device=DEVICE)
     return {"n": n, "d": d, "k": k} | {name: round(seconds, 5) for name, seconds in best.items()}
 
 
@@ -240,9 +337,9 @@ def imports() -> dict[str, float]:
 
 PLOTTED = (
     "pytorch-metric-learning ArcFace",
-    "torch linear_cross_entropy",
-    "ArcFace, streamed",
-    "ArcFace, buffer kept",
+    "torch linear_cross_entropy, whole",
+    "ArcFace, lean",
+    "ArcFace, default",
     "three products",
 )
 
@@ -251,14 +348,15 @@ def plot() -> None:
     """Time and memory over k, from the results file."""
     import matplotlib.pyplot as plt
 
-    found = json.loads(RESULTS.read_text())
+    found = json.loads(results().read_text())
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     colours = dict(zip(PLOTTED, ("#9b2226", "#ca6702", "#005f73", "#0a9396", "#adb5bd"), strict=True))
     points = found["curves"]["k"]
     memory = {int(size.rpartition("=")[2]): found for size, found in found["memory"].items()}
     for name, colour in colours.items():
         style = {"marker": "o", "color": colour, "label": name}
-        left.plot([p["k"] for p in points], [1e3 * p[name] for p in points], **style)
+        timed = {p["k"]: 1e3 * p[name] for p in points if name in p}
+        left.plot(list(timed), list(timed.values()), **style)
         measured = {k: row[name] for k, row in memory.items() if isinstance(row.get(name), float)}
         if measured:
             right.plot(list(measured), list(measured.values()), **style)
@@ -271,40 +369,61 @@ def plot() -> None:
     right.minorticks_off()
     right.set_xticks(list(memory), [f"{k:,}" for k in memory])
     left.legend(frameon=False)
-    figure.savefig(RESULTS.with_suffix(".png"), dpi=110)
+    figure.savefig(results().with_suffix(".png"), dpi=110)
 
 
 def fresh(function: str, *args: str | int) -> Any:
     """A function of this module in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.head", "call", json.dumps([function, *args])]
+    call = json.dumps([function, *args])
+    command = [sys.executable, "-m", "benchmarks.head", "--device", DEVICE, "--call", call]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return f"failed: {(done.stderr.strip().splitlines() or ['killed'])[-1][:120]}"
     return json.loads(done.stdout.splitlines()[-1])
 
 
-PARTS = {part.__name__: part for part in (small, large, memory, million, curves, imports)}
+PARTS = {part.__name__: part for part in (small, large, family, memory, million, half, curves, imports)}
 
 
-def main(names: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Run the named parts, or all, and put what they found into the results file."""
+    global DEVICE
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.head", description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--table", type=Path, nargs="+", metavar="PAGE", help="Fill in tables; run nothing.")
+    parser.add_argument("--call", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if unknown := set(options.parts) - PARTS.keys():
+        parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch finds no CUDA device.")
+    DEVICE = options.device
     torch.set_num_threads(THREADS)
+    if options.table:
+        fill_pages(options.table, json.loads(results().read_text()))
+    elif options.call:
+        function, *values = json.loads(options.call)
+        print(json.dumps(globals()[function](*values)))
+    else:
+        run_parts(options.parts or list(PARTS))
+
+
+def run_parts(names: list[str]) -> None:
     start = time.perf_counter()
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in names or PARTS:
+    found = json.loads(results().read_text()) if results().exists() else {}
+    for name in names:
         print(f"{name} ...", flush=True)
         found[name] = PARTS[name]()
         print(json.dumps(found[name], indent=1), flush=True)
-        found["stamp"] = stamp(seconds=time.perf_counter() - start) | {"seed": 0, "dtype": "float32"}
-        write_json(RESULTS, found)
+        taken = stamp(seconds=time.perf_counter() - start, device=DEVICE)
+        found["stamp"] = taken | {"seed": 0, "dtype": "float32"}
+        write_record(results(), found)
     if {"curves", "memory"} <= found.keys():
         plot()
+    if {"large", "memory", "million"} <= found.keys():
+        print(many_classes(found))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["call"]:
-        torch.set_num_threads(THREADS)
-        function, *args = json.loads(sys.argv[2])
-        print(json.dumps(globals()[function](*args)))
-    else:
-        main(sys.argv[1:])
+    main(sys.argv[1:])

@@ -1,14 +1,19 @@
 """Packings: angles and times on one thread, and large ones against the usual way.
 
 Run: python -m benchmarks.packing         (all, into results/packing.json)
-     python -m benchmarks.packing huge    (one part: d=3, d=4, d=5, "against Adam", huge)
+     python -m benchmarks.packing huge    (one part: d=3, d=4, d=5, codes, table, "against Adam", huge)
+
+The table, d = 4 to 8 and k up to 64, takes an hour on two cores. Finished rows are kept: rerun to
+continue. Each row has the machine's load average; where that is above 2, compare CPU seconds.
 """
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +23,7 @@ import torch
 from benchmarks.timing import peak_bytes
 from tammes.geometry.packing import pack
 from tammes.geometry.sphere import normalize
-from tammes.provenance import stamp, write_json
+from tammes.lab.record_stamp import commit, stamp, write_record
 
 RESULTS = Path("results/packing.json")
 
@@ -41,6 +46,84 @@ def small(d: int, largest: int = 24) -> dict[str, Any]:
             }
         )
     return {"seconds": round(sum(row["seconds"] for row in rows), 2), "rows": rows}
+
+
+CODES = {
+    "D4": (24, 4),
+    "600-cell": (120, 4),
+    "D5": (40, 5),
+    "Schlaefli": (27, 6),
+    "E6": (72, 6),
+    "56 in 7 dimensions": (56, 7),
+    "E7": (126, 7),
+    "E8": (240, 8),
+    "McLaughlin 112": (112, 21),
+    "McLaughlin 162": (162, 21),
+    "Higman-Sims": (100, 22),
+    "McLaughlin": (275, 22),
+}
+
+
+def cell(k: int, d: int, time_limit: float | None = None) -> dict[str, Any]:
+    """One size, on one thread."""
+    torch.set_num_threads(1)
+    before = time.process_time()
+    packing = pack(k, d, time_limit=time_limit)
+    return {
+        "k": k,
+        "d": d,
+        "angle_deg": math.degrees(packing.angle),
+        "cosine": math.cos(packing.angle),
+        "bound_deg": math.degrees(packing.bound),
+        "gap_deg": math.degrees(packing.bound - packing.angle),
+        "bound": packing.bound_name,
+        "optimal": packing.optimal,
+        "rattlers": len(packing.rattlers),
+        "seconds": round(packing.seconds, 2),
+        "cpu_seconds": round(time.process_time() - before, 2),
+        "load": round(os.getloadavg()[0], 1),
+        "commit": commit(),
+    }
+
+
+def codes() -> dict[str, Any]:
+    """Codes with a name, with default arguments."""
+    return {"rows": [{"code": name} | cell(*size, time_limit=60.0) for name, size in CODES.items()]}
+
+
+def table(dimensions: range = range(4, 9), largest: int = 64) -> dict[str, Any]:
+    """Every size up to `largest`; rows that the results file has already are kept."""
+    rows = json.loads(RESULTS.read_text()).get("table", {}).get("rows", []) if RESULTS.exists() else []
+    done = {(row["k"], row["d"]) for row in rows}
+    missing = [(k, d) for k in range(2, largest + 1) for d in dimensions if (k, d) not in done]
+    with ProcessPoolExecutor(2) as pool:
+        for future in as_completed([pool.submit(cell, *size) for size in missing]):
+            rows = sorted([*rows, future.result()], key=lambda row: (row["d"], row["k"]))
+            found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+            write_record(RESULTS, found | {"table": {"rows": rows, "how": HOW | stamp(seconds=0.0)}})
+    draw(rows)
+    return {"rows": rows}
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Angles against bounds, and the gap between them, over k."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, (angles, gaps) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for d in sorted({row["d"] for row in rows}):
+        own = [row for row in rows if row["d"] == d]
+        k = [row["k"] for row in own]
+        (line,) = angles.plot(k, [row["angle_deg"] for row in own], label=f"d = {d}")
+        angles.plot(k, [row["bound_deg"] for row in own], ":", color=line.get_color())
+        gaps.plot(k, [row["gap_deg"] for row in own], color=line.get_color())
+    angles.set(xlabel="k", ylabel="degrees", title="Smallest angle found, and upper bound (dotted)")
+    gaps.set(xlabel="k", ylabel="degrees", title="Gap to the bound")
+    angles.legend()
+    figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
+    pyplot.close(figure)
 
 
 def adam_on_largest_cosine(k: int, d: int, seconds: float, lr: float = 0.01) -> float:
@@ -99,10 +182,14 @@ def huge(k: int, d: int, time_limit: float) -> dict[str, Any]:
     }
 
 
+HOW = {"seed": 0, "threads": 1, "time_limit": None}
+
 PARTS: dict[str, tuple[int, Callable[[], dict[str, Any]]]] = {
     "d=3": (1, partial(small, 3)),
     "d=4": (1, partial(small, 4)),
     "d=5": (1, partial(small, 5)),
+    "codes": (1, codes),
+    "table": (1, table),
     "against Adam": (2, partial(side_by_side, 1000, 128, 25.0)),
     "huge": (2, partial(huge, 100_000, 512, 400.0)),
 }
@@ -120,7 +207,7 @@ def main(names: list[str]) -> None:
         how = {"threads": threads, "seed": 0} | stamp(seconds=time.perf_counter() - start)
         found[name]["how"] = how
         print(name, {key: found[name][key] for key in found[name].keys() - {"rows", "how"}}, flush=True)
-        write_json(RESULTS, found)
+        write_record(RESULTS, found)
 
 
 if __name__ == "__main__":

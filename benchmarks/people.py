@@ -10,15 +10,15 @@ from pathlib import Path
 
 import torch
 
-from tammes.data import IdentitySet, InMemory
-from tammes.data.augmentation import Augmentation
-from tammes.provenance import stamp, write_json
-from tammes.recipes.presets import preset
-from tammes.training import Config, DataFacts
-from tammes.training.classifier import build_classifier
-from tammes.training.distributed import ALONE
-from tammes.training.engine import Engine
-from tammes.training.loop import batches_of
+from tammes.lab.data import IdentitySet, InMemory
+from tammes.lab.data.augmentation import Augmentation
+from tammes.lab.recipes.presets import preset_settings
+from tammes.lab.record_stamp import stamp, write_record
+from tammes.lab.training import Config, DataFacts, resolve
+from tammes.lab.training.classifier import build_classifier
+from tammes.lab.training.distributed import ALONE
+from tammes.lab.training.engine import Engine
+from tammes.lab.training.loop import batches_of
 
 RESULTS = Path("results/bench_people.json")
 THREADS, STEPS = 2, 40
@@ -46,7 +46,7 @@ def people() -> IdentitySet:
 def main() -> None:
     """Seconds of a batch, of a step, and of an epoch's order."""
     torch.set_num_threads(THREADS)
-    start, config, dataset = time.perf_counter(), Config(**preset("reid-laptop")), people()
+    start, config, dataset = time.perf_counter(), resolve(Config(**preset_settings("reid-laptop"))), people()
     engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), ALONE)
     batches, _ = batches_of(config, dataset, ALONE)
     tick = time.perf_counter()
@@ -73,7 +73,7 @@ def main() -> None:
     }
     for name, value in rows.items():
         print(f"{name}: {value}", flush=True)
-    write_json(RESULTS, rows | {"stamp": stamp(seconds=time.perf_counter() - start)})
+    write_record(RESULTS, rows | {"stamp": stamp(seconds=time.perf_counter() - start)})
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import torch
 
 from benchmarks.timing import side_by_side
 from tammes import PrototypeHead, parse
-from tammes.models import build
-from tammes.provenance import stamp, write_json
+from tammes.lab.models import build
+from tammes.lab.record_stamp import stamp, write_record
 
 RESULTS = Path("results/bench_r_w.json")
 THREADS, N = 2, 128
@@ -80,7 +80,7 @@ def main() -> None:
     for row in rows:
         print(row)
     config = {"loss": LOSS, "batch": N}
-    write_json(RESULTS, {"config": config, "rows": rows} | stamp(seconds=time.perf_counter() - start))
+    write_record(RESULTS, {"config": config, "rows": rows} | stamp(seconds=time.perf_counter() - start))
 
 
 if __name__ == "__main__":

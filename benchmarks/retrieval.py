@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from benchmarks.timing import peak_bytes
-from tammes.metrics.retrieval import Shots, retrieval
-from tammes.provenance import stamp, write_json
+from tammes.lab.record_stamp import stamp, write_record
+from tammes.metrics.retrieval import Shots, retrieval_metrics
 
 RESULTS = Path("results/bench_retrieval.json")
 THREADS = 2
@@ -76,7 +76,7 @@ def main() -> None:
     start = time.perf_counter()
     queries, gallery, asked, held = problem(Q, G, D)
     unit = [torch.nn.functional.normalize(x).numpy() for x in (queries, gallery)]
-    ours, found = timed(retrieval, queries, gallery, asked, held, rounds=3)
+    ours, found = timed(retrieval_metrics, queries, gallery, asked, held, rounds=3)
     rows: dict[str, Any] = {"ours, seconds": round(ours, 2)}
     for name, loop in (("query by query", query_by_query), ("whole matrix", whole_matrix)):
         seconds, precision = timed(loop, *unit, asked, held, rounds=1)
@@ -90,13 +90,17 @@ def main() -> None:
         }
     product = timed(lambda: queries @ gallery.T, rounds=3)[0]
     rows["the product alone, seconds"] = round(product, 2)
-    rows["beyond embeddings, peak MiB"] = peak_bytes(lambda: retrieval(queries, gallery, asked, held)) >> 20
+    rows["beyond embeddings, peak MiB"] = (
+        peak_bytes(lambda: retrieval_metrics(queries, gallery, asked, held)) >> 20
+    )
     large = problem(64, BLOCKS, 128)
-    rows["64 queries, a million in 128 dimensions, seconds"] = round(timed(retrieval, *large, rounds=1)[0], 2)
+    rows["64 queries, a million in 128 dimensions, seconds"] = round(
+        timed(retrieval_metrics, *large, rounds=1)[0], 2
+    )
     for name, value in rows.items():
         print(f"{name}: {value}", flush=True)
     size = {"queries": Q, "gallery": G, "dimensions": D}
-    write_json(RESULTS, size | rows | {"stamp": stamp(seconds=time.perf_counter() - start)})
+    write_record(RESULTS, size | rows | {"stamp": stamp(seconds=time.perf_counter() - start)})
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import torch
 
 from tammes import PrototypeHead, parse
 from tammes.heads import RowSGD
-from tammes.provenance import stamp, write_json
+from tammes.lab.record_stamp import stamp, write_record
 
 RESULTS = Path("results/bench_sampled.json")
 THREADS, STEPS = 2, 7
@@ -105,7 +105,7 @@ def main() -> None:
         print(json.dumps(rows[-1]), flush=True)
     growth = rows[2]["seconds"] / rows[0]["seconds"]
     print(f"Same sample, 100 times the classes: {growth:.2f} times the seconds.")
-    write_json(RESULTS, {"n": N, "d": D, "rows": rows, "stamp": stamp(seconds=time.perf_counter() - start)})
+    write_record(RESULTS, {"n": N, "d": D, "rows": rows, "stamp": stamp(seconds=time.perf_counter() - start)})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
 """The sharded head on 1, 2 and 4 ranks of this machine: time against one process, bytes sent per step.
 
 Run: python -m benchmarks.sharded     (into results/bench_sharded.json and .png; about three minutes)
+     python -m benchmarks.sharded --table docs/sharded.md    (fill in the table of the record)
 
 All ranks together get the same batch and the same cores. Four ranks on two cores take turns: there the
 figure shows what splitting costs, not what it gains.
 """
 
+import argparse
+import json
 import os
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +25,8 @@ import torch.multiprocessing
 
 from tammes import PrototypeHead, parse
 from tammes.heads import ShardedPrototypeHead
-from tammes.provenance import stamp, write_json
+from tammes.lab.record_stamp import stamp, write_record
+from tammes.lab.report.tables import fill
 
 RESULTS = Path("results/bench_sharded.json")
 CORES, ROUNDS, STEPS, PAUSE = 2, 3, 7, 0.1
@@ -160,20 +165,37 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
-def main() -> None:
-    """Measure everything and write it down."""
+def table(rows: list[dict[str, Any]]) -> str:
+    """Time relative to one process, and bytes sent, one line per objective and number of classes."""
+    ranks = [found["ranks"] for found in rows[0]["sharded"]]
+    titles = [f"{number} rank{'s' * (number > 1)}" for number in ranks]
+    lines = [
+        f"| | k | {' | '.join(titles)} | sent by each of 2 |",
+        "|---" * (len(ranks) + 3) + "|",
+    ]
+    for row in rows:
+        by_ranks = {found["ranks"]: found for found in row["sharded"]}
+        ratios = " | ".join(f"{by_ranks[number]['ratio']:.2f}" for number in ranks)
+        sent = by_ranks[2]["sent_bytes_per_rank"] / 2**20
+        lines.append(f"| `{row['objective']}` | {row['k']:,} | {ratios} | {sent:.2f} MiB |")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> None:
+    """Measure everything and write it down, or fill in the table of what is written."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sharded", description=__doc__.splitlines()[0])
+    parser.add_argument("--table", type=Path, metavar="PAGE", help="Fill in the table; run nothing.")
+    page = parser.parse_args(arguments).table
+    if page is not None:
+        fill(page, "sharded", table(json.loads(RESULTS.read_text())["rows"]))
+        return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     start = time.perf_counter()
     rows = [measure(k, text) for k in CLASSES for text in OBJECTIVES]
-    write_json(RESULTS, {"rows": rows} | stamp(seconds=time.perf_counter() - start))
+    write_record(RESULTS, {"rows": rows} | stamp(seconds=time.perf_counter() - start))
     plot(rows, RESULTS.with_suffix(".png"))
-    for row in rows:
-        for found in row["sharded"]:
-            print(
-                f"{row['objective']:22} k={row['k']:>7,} ranks={found['ranks']} {found['ratio']:.2f}x alone, "
-                f"{found['sent_bytes_per_rank'] / 2**20:.2f} MiB sent"
-            )
+    print(table(rows))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -5,28 +5,50 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 
-def side_by_side(contenders: dict[str, Callable[[], object]], *, rounds: int = 5) -> dict[str, float]:
+
+def side_by_side(
+    contenders: dict[str, Callable[[], object]], *, rounds: int = 5, device: str = "cpu"
+) -> dict[str, float]:
     """Best seconds of each contender; they take turns, so that a busy moment hits all alike."""
     best = dict.fromkeys(contenders, float("inf"))
     for run in contenders.values():
         run()
     for _ in range(rounds):
         for name, run in contenders.items():
-            start = time.perf_counter()
-            run()
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], seconds_of(run, device))
     return best
 
 
-def peak_bytes(run: Callable[[], object], *, warm: bool = True) -> int:
-    """How far the resident memory of this process rises above its present level while `run` works (Linux).
+def seconds_of(run: Callable[[], object], device: str = "cpu") -> float:
+    """How long `run` takes; on a CUDA device by its own clock, from the first kernel to the last."""
+    if device == "cpu":
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    run()
+    last.record()
+    last.synchronize()
+    return first.elapsed_time(last) / 1e3
+
+
+def peak_bytes(run: Callable[[], object], *, warm: bool = True, device: str = "cpu") -> int:
+    """How far memory rises above its present level while `run` works: resident (Linux), or CUDA's allocated.
 
     It runs once before, unless it is not to be `warm`, so that what stays behind does not count.
     """
     if warm:
         run()
     gc.collect()
+    if device != "cpu":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        allocated = torch.cuda.memory_allocated()
+        run()
+        return torch.cuda.max_memory_allocated() - allocated
     Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     before = _status("VmRSS")
     run()

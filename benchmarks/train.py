@@ -1,7 +1,7 @@
 """One MNIST epoch of the paper's recipe: ours against the usual script, and what the loop costs.
 
 The usual script: torchvision's data set and transforms, a DataLoader, the network as the paper prints it,
-pytorch-metric-learning's loss, SGD. Ours: `tammes.training`'s own loop with its log and checkpoints, on
+pytorch-metric-learning's loss, SGD. Ours: `tammes.lab.training`'s own loop with its log and checkpoints, on
 memory that stays with the process, as under `tammes train`. Each has a process of its own; they take turns.
 
 Run: python -m benchmarks.train ROOT      (ROOT holds MNIST/raw; into results/bench_train.json)
@@ -21,17 +21,17 @@ import torch
 from torch import nn
 
 from benchmarks.timing import side_by_side
-from tammes.data import DataSet
-from tammes.memory import keep_freed_memory
-from tammes.provenance import stamp, write_json
-from tammes.training.classifier import DataFacts, build_classifier, load_data
-from tammes.training.config import Config
-from tammes.training.distributed import ALONE
-from tammes.training.engine import Engine
-from tammes.training.folder import RunFolder
-from tammes.training.loop import batches_of, fit
-from tammes.training.sinks import JsonLines
-from tammes.training.watch import State, Stop, Watch
+from tammes._common.memory import keep_freed_memory
+from tammes.lab.data import DataSet
+from tammes.lab.record_stamp import stamp, write_record
+from tammes.lab.training.classifier import DataFacts, build_classifier, load_data
+from tammes.lab.training.config import Config, ResolvedConfig, resolve
+from tammes.lab.training.distributed import ALONE
+from tammes.lab.training.engine import Engine
+from tammes.lab.training.loop import batches_of, fit
+from tammes.lab.training.monitor import State, Stop, Watch
+from tammes.lab.training.run_folder import RunFolder
+from tammes.lab.training.sinks import JsonLines
 
 RESULTS = Path("results/bench_train.json")
 SCALE, BATCH, LR, DECAY = 10.0, 256, 0.01, 1e-4
@@ -75,9 +75,9 @@ def printed_stage(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
     return nn.Conv2d(inputs, outputs, 3), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)
 
 
-def recipe(root: str) -> Config:
+def recipe(root: str) -> ResolvedConfig:
     """The paper's MNIST settings for one epoch."""
-    return Config(
+    config = Config(
         data="mnist",
         data_root=root,
         model="cnn4",
@@ -88,9 +88,10 @@ def recipe(root: str) -> Config:
         batch_size=BATCH,
         epochs=1,
     )
+    return resolve(config)
 
 
-def ours(config: Config, dataset: DataSet) -> Callable[[], None]:
+def ours(config: ResolvedConfig, dataset: DataSet) -> Callable[[], None]:
     """An epoch of the training loop, logged and saved; a few test images, as only training is compared."""
     few = replace(dataset, test=dataset.test.select(torch.arange(BATCH)))
 
@@ -107,7 +108,7 @@ def ours(config: Config, dataset: DataSet) -> Callable[[], None]:
     return epoch
 
 
-def bare(config: Config, dataset: DataSet) -> Callable[[], None]:
+def bare(config: ResolvedConfig, dataset: DataSet) -> Callable[[], None]:
     """Forward, backward and step on one batch as often as an epoch has steps: what no loop can avoid."""
     engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), ALONE)
     batches, _ = batches_of(config, dataset, ALONE)
@@ -155,7 +156,7 @@ def main(root: str) -> None:
         "loop over forward, backward, step": round(best[OURS] / best[BARE], 3),
     }
     print(found)
-    write_json(RESULTS, found | stamp(seconds=time.perf_counter() - start))
+    write_record(RESULTS, found | stamp(seconds=time.perf_counter() - start))
 
 
 if __name__ == "__main__":
