@@ -186,8 +186,7 @@ def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     from tammes.lab.training.config import Config, read_resolved
     from tammes.lab.training.face_verification import known_curve
     from tammes.lab.training.loop import train
-    from tammes.lab.training.run_folder import RunFolder
-    from tammes.lab.training.storage import read_state
+    from tammes.lab.training.run_folder import RunFolder, read_state
 
     sample_map.project = lambda points: points[:, :2]  # t-SNE takes seconds
     rng = np.random.default_rng(1)

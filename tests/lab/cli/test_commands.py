@@ -18,7 +18,7 @@ from tammes.lab.cli import main
 from tammes.lab.cli.train import Train
 from tammes.lab.inference.predictor import Predictor
 from tammes.lab.training import RunFolder
-from tammes.lab.training.storage import read_tensors
+from tammes.lab.training.run_folder import read_tensors
 
 
 def said(capsys, *words: str):

@@ -13,9 +13,9 @@ from tammes.lab.training.classifier import DataFacts, build_classifier
 from tammes.lab.training.distributed import ALONE
 from tammes.lab.training.engine import Engine
 from tammes.lab.training.loop import batches_of
+from tammes.lab.training.run_folder import read_tensors
 from tammes.lab.training.schedules import learning_rate
 from tammes.lab.training.sinks import read_log
-from tammes.lab.training.storage import read_tensors
 from tammes.losses import MixedLabels, parse
 
 

@@ -14,8 +14,7 @@ import tammes
 from tammes._common.files import write_bytes
 from tammes.lab.models import embed
 from tammes.lab.training.classifier import Classifier, DataFacts
-from tammes.lab.training.run_folder import RunFolder, Which
-from tammes.lab.training.storage import write_tensors
+from tammes.lab.training.run_folder import RunFolder, Which, write_tensors
 
 Format = Literal["onnx", "safetensors"]
 

@@ -13,7 +13,7 @@ from tammes.lab.training import Config, RunFolder, resolve, train
 from tammes.lab.training.classifier import DataFacts, build_classifier, load_data
 from tammes.lab.training.distributed import ALONE
 from tammes.lab.training.engine import Engine
-from tammes.lab.training.skew import skew_advice
+from tammes.lab.training.run_plan import imbalance_advice
 from tammes.losses import effective_number_weights
 
 SKEW = {"imbalance": "long_tailed:9", "epochs": 4}
@@ -139,7 +139,7 @@ SKEWED_FACTS = DataFacts(
 
 
 def test_imbalanced_data_without_a_remedy_gets_advice():
-    advice = skew_advice(resolve(Config(data="made")), SKEWED_FACTS)
+    advice = imbalance_advice(resolve(Config(data="made")), SKEWED_FACTS)
     assert advice is not None
     assert "100:1 (500 to 5 images)" in advice
     places = [advice.index(word) for word in ("--sampling balanced", "LDAM(s=30)", "--reweight-from 0.8")]
@@ -160,7 +160,7 @@ def test_imbalanced_data_without_a_remedy_gets_advice():
     ],
 )
 def test_a_remedy_silences_the_advice(settings):
-    assert skew_advice(resolve(Config(data="made", **settings)), SKEWED_FACTS) is None
+    assert imbalance_advice(resolve(Config(data="made", **settings)), SKEWED_FACTS) is None
 
 
 def test_train_gives_the_advice_once_and_only_for_imbalanced_data(settings, tmp_path):
