@@ -160,7 +160,7 @@ def test_no_step_from_the_end_goes_down(objective, units):
             assert value(*moved) >= found.loss - 1e-3
 
 
-def test_skewed_counts_and_a_stiff_r_w_take_few_evaluations(long_tailed, monkeypatch):
+def test_imbalanced_counts_and_a_stiff_r_w_take_few_evaluations(long_tailed, monkeypatch):
     """Table 2 has 240 such cells; in plain coordinates this one took 2,000."""
     from tammes.theory import optima
 

@@ -133,11 +133,11 @@ def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative
             "nearest_class": nearest.neighbour.cpu().numpy(),
             "nearest_angle": nearest.angle.cpu().numpy(),
         },
-        more=_of_skewed(samples, class_accuracy, correct) if "class_count" in samples else {},
+        more=_of_imbalanced(samples, class_accuracy, correct) if "class_count" in samples else {},
     )
 
 
-def _of_skewed(
+def _of_imbalanced(
     samples: dict[str, np.ndarray], class_accuracy: np.ndarray, correct: np.ndarray
 ) -> dict[str, float]:
     """Further metrics for imbalanced training sets."""

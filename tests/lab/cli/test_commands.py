@@ -170,10 +170,10 @@ def test_class_counts_are_printed_and_what_is_measured_by_them(tmp_path, capsys)
     assert main([*words, "--imbalance", "long_tailed:2", "--out", str(tmp_path / "mild")]) == 0
     counts = ", ".join(map(str, RunFolder(tmp_path / "mild").facts.class_counts))
     assert f"Training images by class: {counts}\n" in capsys.readouterr().out
-    assert main([*words, "--imbalance", "long_tailed:9", "--out", str(tmp_path / "skewed")]) == 0
+    assert main([*words, "--imbalance", "long_tailed:9", "--out", str(tmp_path / "imbalanced")]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("Accuracy of", "Exp"))]
     assert len(shown) == 2
-    assert main(["evaluate", str(tmp_path / "skewed")]) == 0
+    assert main(["evaluate", str(tmp_path / "imbalanced")]) == 0
     printed = capsys.readouterr().out
     assert all(line in printed for line in shown)
 

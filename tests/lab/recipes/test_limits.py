@@ -25,12 +25,12 @@ def test_for_more_classes_losses_end_apart():
 
 
 def test_rare_classes_move_together_and_r_w_keeps_them_apart():
-    balanced, skewed, centred = (
+    balanced, imbalanced, centred = (
         limits.minority_row("NormFace", ratio, r_w)["rare_deg"]
         for ratio, r_w in [(1, False), (100, False), (100, True)]
     )
     assert balanced == pytest.approx(96.379, abs=0.01)
-    assert skewed < balanced - 30
+    assert imbalanced < balanced - 30
     assert centred == pytest.approx(balanced, abs=0.5)
 
 
@@ -42,7 +42,7 @@ def test_a_softmax_code_is_as_good_as_the_packing():
 
 def test_the_command_keeps_what_it_has(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(limits, "RATIOS", (1, 10))
-    monkeypatch.setattr(limits, "SKEWED", {"NormFace": limits.SKEWED["NormFace"]})
+    monkeypatch.setattr(limits, "IMBALANCED", {"NormFace": limits.IMBALANCED["NormFace"]})
     command = ["reproduce", "limits", "--part", "minority", "--out", str(tmp_path)]
     assert main(command) == 0
     assert capsys.readouterr().out.count("minority: ") == 4
