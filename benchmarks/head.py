@@ -113,7 +113,7 @@ def metric_learning(batch: Batch, *, arc: bool) -> Callable[[], None]:
 
 
 def torch_linear(batch: Batch, *, chunked: bool = True) -> Callable[[], None]:
-    """torch's linear cross-entropy: a plain softmax of raw products, no margins, no normalisation.
+    """torch's linear cross-entropy: a plain softmax of raw products, no margins, no normalization.
 
     Its embeddings and prototypes are of such lengths that the logits are those of a cosine times 16: those of
     random vectors would spread so far that most exponentials were denormal numbers, which are slow.
@@ -350,11 +350,11 @@ def plot() -> None:
 
     found = json.loads(results().read_text())
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-    colours = dict(zip(PLOTTED, ("#9b2226", "#ca6702", "#005f73", "#0a9396", "#adb5bd"), strict=True))
+    colors = dict(zip(PLOTTED, ("#9b2226", "#ca6702", "#005f73", "#0a9396", "#adb5bd"), strict=True))
     points = found["curves"]["k"]
     memory = {int(size.rpartition("=")[2]): found for size, found in found["memory"].items()}
-    for name, colour in colours.items():
-        style = {"marker": "o", "color": colour, "label": name}
+    for name, color in colors.items():
+        style = {"marker": "o", "color": color, "label": name}
         timed = {p["k"]: 1e3 * p[name] for p in points if name in p}
         left.plot(list(timed), list(timed.values()), **style)
         measured = {k: row[name] for k, row in memory.items() if isinstance(row.get(name), float)}

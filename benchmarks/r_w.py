@@ -1,4 +1,4 @@
-"""What the zero-centroid regulariser costs: its part of a training step, which must stay below 1 %.
+"""What the zero-centroid regularizer costs: its part of a training step, which must stay below 1 %.
 
 The head with R_w and without it take turns; their difference is set against a whole step of a network.
 Run: python -m benchmarks.r_w     (into results/bench_r_w.json; about a minute)
@@ -56,11 +56,11 @@ def measure(model: str, k: int, rounds: int, repeats: int = 20) -> dict[str, Any
     torch.manual_seed(0)
     d = build(model, in_channels=3, image_size=32).out_features
     heads = {text: PrototypeHead(d, k, parse(text)) for text in (LOSS, f"{LOSS} + 1000*R_w")}
-    plain, regularised = side_by_side(
+    plain, regularized = side_by_side(
         {t: head_step(h, repeats) for t, h in heads.items()}, rounds=30
     ).values()
     step = side_by_side({"step": whole_step(model, k)}, rounds=rounds)["step"]
-    cost = (regularised - plain) / repeats
+    cost = (regularized - plain) / repeats
     return {
         "model": model,
         "k": k,

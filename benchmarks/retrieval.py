@@ -31,8 +31,8 @@ def problem(q: int, g: int, d: int) -> tuple[torch.Tensor, torch.Tensor, Shots, 
     kind = torch.rand(q + g, generator=generator)
     held = people.where(kind > 0.15, 0).where(kind > 0.02, -1)
     cameras = torch.randint(CAMERAS, (q + g,), generator=generator)
-    centres = torch.randn(PEOPLE + 1, d, generator=generator)
-    points = torch.randn(q + g, d, generator=generator).mul_(3).add_(centres[people])
+    centers = torch.randn(PEOPLE + 1, d, generator=generator)
+    points = torch.randn(q + g, d, generator=generator).mul_(3).add_(centers[people])
     return points[:q], points[q:], Shots(people[:q], cameras[:q]), Shots(held[q:], cameras[q:])
 
 

@@ -1,6 +1,6 @@
 """A prototype head in a LightningModule.
 
-The head is a module of the module: Lightning moves, saves and optimises it with the rest. On several
+The head is a module of the module: Lightning moves, saves and optimizes it with the rest. On several
 devices a `PrototypeHead` is local, as any loss is under DDP.
 
 Run: pip install lightning && python examples/lightning_module.py

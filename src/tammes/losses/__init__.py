@@ -1,4 +1,4 @@
-"""Losses and regularisers, which can be added and scaled: `CosFace(...) + 0.5 * SampleMargin()`.
+"""Losses and regularizers, which can be added and scaled: `CosFace(...) + 0.5 * SampleMargin()`.
 
 `tammes.losses.functional` has the formulas as plain functions.
 """

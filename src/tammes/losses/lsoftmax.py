@@ -13,7 +13,7 @@ from tammes.losses.sphereface import sphereface
 
 @dataclass(frozen=True, kw_only=True)
 class LSoftmax(SampleTerm):
-    """`sphereface` of raw inner products: features and prototypes are not normalised.
+    """`sphereface` of raw inner products: features and prototypes are not normalized.
 
     Reference: Liu, Wen, Yu, Yang, "Large-margin softmax loss for convolutional neural networks", 2016.
     """

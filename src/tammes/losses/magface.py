@@ -17,7 +17,7 @@ from tammes.losses.scores import Scores, softmax_loss
 def magface(
     scores: Scores, *, norms: tuple[float, float], margins: tuple[float, float], strength: float
 ) -> PerSample:
-    r"""ArcFace whose margin is linear in the feature norm a, plus a term that favours large norms.
+    r"""ArcFace whose margin is linear in the feature norm a, plus a term that favors large norms.
 
     .. math::
         \ell_i = \operatorname{softplus}(\mathrm{rest}_i - s \cos(\theta_{i y_i} + m(a_i)))

@@ -1,4 +1,4 @@
-"""R_sm, the negative sample margin: a regulariser to add to a loss (paper, eq. 3.4 and B.2)."""
+"""R_sm, the negative sample margin: a regularizer to add to a loss (paper, eq. 3.4 and B.2)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -277,7 +277,7 @@ def test_an_export_says_how_to_prepare_images(run, tmp_path):
     channels, height, width = facts.shape
     how = described["preprocessing"]
     assert (how["resize"]["height"], how["resize"]["width"]) == (height, width)
-    assert how["colour_order"] == "RGB"
+    assert how["color_order"] == "RGB"
     assert (how["mean"], how["std"]) == (list(facts.mean), list(facts.std))
     assert described["input"]["shape"] == ["n", height, width, channels]
     assert described["classes"] == list(facts.classes)

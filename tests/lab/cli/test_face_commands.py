@@ -14,12 +14,12 @@ PAIRS = (("Ann", "Ann"), ("Bob", "Bob"), ("Ann", "Bob"), ("Cid", "Dan"))
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory):
-    """Four people, noisy patches of colour, and a list of pairs of them that calls some same wrongly."""
+    """Four people, noisy patches of color, and a list of pairs of them that calls some same wrongly."""
     folder, random = tmp_path_factory.mktemp("faces") / "faces", np.random.default_rng(3)
-    for name, colour in COLOURS.items():
+    for name, color in COLOURS.items():
         (folder / name).mkdir(parents=True)
         for i in range(1, 9):
-            pixels = np.array(colour) + random.integers(-60, 60, (12, 14, 3))
+            pixels = np.array(color) + random.integers(-60, 60, (12, 14, 3))
             Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{name}_{i:04d}.png")
     lines = [
         f"{a}/{a}_{i:04d}.png,{b}/{b}_{i + 1:04d}.png,{int(a == b or i == 7)}"

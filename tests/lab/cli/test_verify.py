@@ -1,4 +1,4 @@
-"""`tammes verify` and `tammes embed` on people who are patches of colour."""
+"""`tammes verify` and `tammes embed` on people who are patches of color."""
 
 import json
 
@@ -15,10 +15,10 @@ COLOURS = {"Yellow": (200, 200, 30), "Cyan": (30, 200, 200), "Violet": (200, 30,
 def others(tmp_path_factory):
     """Three people whom the run has not learnt, ten noisy images of each."""
     folder, random = tmp_path_factory.mktemp("others") / "people", np.random.default_rng(5)
-    for name, colour in COLOURS.items():
+    for name, color in COLOURS.items():
         (folder / name).mkdir(parents=True)
         for i in range(1, 11):
-            pixels = np.array(colour) + random.integers(-30, 30, (12, 14, 3))
+            pixels = np.array(color) + random.integers(-30, 30, (12, 14, 3))
             Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{name}_{i:04d}.png")
     return folder
 

@@ -158,8 +158,8 @@ def cells(part: str, largest: int) -> Iterator[Job]:
     elif part == "minority":
         for ratio in RATIOS:
             for name in IMBALANCED:
-                for centred in (False, True):
-                    yield f"{name} {ratio} {centred}", partial(minority_row, name, ratio, centred)
+                for centered in (False, True):
+                    yield f"{name} {ratio} {centered}", partial(minority_row, name, ratio, centered)
     else:
         for k in range(3, largest + 1):
             for d in range(2, 9):
@@ -181,16 +181,16 @@ def loss_row(name: str, k: int, d: int) -> dict[str, Any]:
     }
 
 
-def minority_row(name: str, ratio: int, centred: bool) -> dict[str, Any]:
+def minority_row(name: str, ratio: int, centered: bool) -> dict[str, Any]:
     """The optimum of a loss when half of the classes are rarer by `ratio`, with or without R_w."""
-    objective = IMBALANCED[name] + R_W * ZeroCentroid() if centred else IMBALANCED[name]
+    objective = IMBALANCED[name] + R_W * ZeroCentroid() if centered else IMBALANCED[name]
     half = CLASSES // 2
     counts = [float(FREQUENT)] * half + [FREQUENT / ratio] * half
     found = _quietly(objective, counts, DIMENSIONS, weight_decay=DECAY if name == "CE" else None)
     return {
         "loss": name,
         "ratio": ratio,
-        "R_w": centred,
+        "R_w": centered,
         "class_margin_deg": math.degrees(found.class_margin),
         "rare_deg": math.degrees(float(class_margin(found.points[half:]))),
         "frequent_deg": math.degrees(float(class_margin(found.points[:half]))),

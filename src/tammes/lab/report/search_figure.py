@@ -40,9 +40,9 @@ def draw_ranking(ranking: Ranking, path: Path) -> None:
     save_figure(figure, path, dpi=100)
 
 
-def _tile(axes: Any, picture: Picture, colour: str, caption: str) -> None:
+def _tile(axes: Any, picture: Picture, color: str, caption: str) -> None:
     axes.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
     axes.set(xticks=[], yticks=[])
-    axes.set_xlabel(caption, fontsize=7, color=colour, labelpad=2)
+    axes.set_xlabel(caption, fontsize=7, color=color, labelpad=2)
     for spine in axes.spines.values():
-        spine.set(color=colour, linewidth=3)
+        spine.set(color=color, linewidth=3)
