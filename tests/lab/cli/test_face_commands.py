@@ -8,7 +8,7 @@ from PIL import Image
 
 from tammes.lab.cli import main
 
-COLOURS = {"Ann": (140, 90, 90), "Bob": (90, 140, 90), "Cid": (90, 90, 140), "Dan": (140, 140, 90)}
+COLORS = {"Ann": (140, 90, 90), "Bob": (90, 140, 90), "Cid": (90, 90, 140), "Dan": (140, 140, 90)}
 PAIRS = (("Ann", "Ann"), ("Bob", "Bob"), ("Ann", "Bob"), ("Cid", "Dan"))
 
 
@@ -16,7 +16,7 @@ PAIRS = (("Ann", "Ann"), ("Bob", "Bob"), ("Ann", "Bob"), ("Cid", "Dan"))
 def faces(tmp_path_factory):
     """Four people, noisy patches of color, and a list of pairs of them that calls some same wrongly."""
     folder, random = tmp_path_factory.mktemp("faces") / "faces", np.random.default_rng(3)
-    for name, color in COLOURS.items():
+    for name, color in COLORS.items():
         (folder / name).mkdir(parents=True)
         for i in range(1, 9):
             pixels = np.array(color) + random.integers(-60, 60, (12, 14, 3))

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from tammes.lab.report.templating import render
 
-COLOURS = 10
+COLORS = 10
 """Colors in the palette of the style sheet."""
 
 BINS = 40
@@ -25,7 +25,7 @@ MAX_MARKERS = 12
 COUNTED_CELLS = 20
 """Maximum number of classes for which a confusion matrix shows counts."""
 
-LABELLED = 40
+LABELED = 40
 """Maximum number of classes whose names are shown beside a matrix."""
 
 
@@ -109,7 +109,7 @@ class Frame(NamedTuple):
 
 def color(number: int) -> str:
     """The first ten from the palette, the rest spaced around the wheel by the golden angle."""
-    return f"var(--c{number})" if number < COLOURS else f"hsl({number * 137.508 % 360:.0f} 55% 50%)"
+    return f"var(--c{number})" if number < COLORS else f"hsl({number * 137.508 % 360:.0f} 55% 50%)"
 
 
 def tick_values(low: float, high: float, about: int = 5) -> list[float]:
@@ -265,7 +265,7 @@ def counts_and_accuracy(
 def matrix(title: str, names: Sequence[str], cosines: Float[np.ndarray, "k k"]) -> Markup:
     """Cosines of all pairs as an image with a color bar: blue below zero, white at zero, red above."""
     k, side = len(names), 400
-    shorts = _side_names(names) if k <= LABELLED else []
+    shorts = _side_names(names) if k <= LABELED else []
     room = 12 + 6 * max(map(len, shorts), default=0)
     hundredths = np.clip(np.rint(cosines * 100) + 100, 0, 200).astype(np.uint8)
     return render(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tammes._common.types import Picture
 from tammes.lab.report.figure_files import save_figure
 
-COLOURS = {True: "#1a8f3c", False: "#d0342c", None: "#8a8a8a"}
+COLORS = {True: "#1a8f3c", False: "#d0342c", None: "#8a8a8a"}
 
 
 class RankedImage(NamedTuple):
@@ -36,7 +36,7 @@ def draw_ranking(ranking: Ranking, path: Path) -> None:
     first, *others = figure.subplots(1, columns, squeeze=False)[0]
     _tile(first, ranking.query, "black", ranking.title)
     for axes, answer in zip(others, ranking.answers, strict=True):
-        _tile(axes, answer.picture, COLOURS[answer.right], answer.caption)
+        _tile(axes, answer.picture, COLORS[answer.right], answer.caption)
     save_figure(figure, path, dpi=100)
 
 
