@@ -1,4 +1,4 @@
-"""Where losses tend to: a few cells of each part, and a command that goes on where it was."""
+"""Optima of the losses: a few cells of each part, and a command that continues where it stopped."""
 
 import json
 from pathlib import Path
