@@ -40,7 +40,7 @@ def gtsrb(checkout: Path) -> Iterator[tuple[Path, str]]:
 
 
 def copy_subsets(checkout: Path, data: Path) -> None:
-    """Copy the subsets that `checkout` holds to `data`."""
+    """Copy the subsets from `checkout` to `data`."""
     for name, (marker, choose) in {"flowers": ("flowers", flowers), "gtsrb": ("GTSRB", gtsrb)}.items():
         if not (checkout / marker).is_dir():
             continue
