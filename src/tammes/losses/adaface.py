@@ -49,9 +49,10 @@ def clipped_angle(cosine: PerSample, angle: PerSample) -> PerSample:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaFace(SampleTerm):
-    """`adaface` as a term. The head keeps the running mean and standard deviation of the feature norms.
+    """Softmax loss with a margin that adapts to the feature norm, a measure of image quality.
 
-    `momentum` is the weight of the current batch in the running statistics.
+    The head keeps the running mean and standard deviation of the feature norms; `momentum` is the weight of
+    the current batch in them. Formula and reference: `tammes.losses.functional.adaface`.
     """
 
     text_name: ClassVar[str] = "AdaFace"

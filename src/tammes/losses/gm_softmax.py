@@ -46,7 +46,10 @@ def gm_softmax(
 
 @dataclass(frozen=True, kw_only=True)
 class GMSoftmax(SampleTerm):
-    """`gm_softmax` as a term; each parameter is one number or one per class."""
+    """Softmax loss with general margins (paper, eq. 3.3): two affine functions of the target cosine.
+
+    Each parameter is one number or one per class. Formula: `tammes.losses.functional.gm_softmax`.
+    """
 
     text_name: ClassVar[str] = "GMSoftmax"
 

@@ -38,7 +38,12 @@ def magface(
 
 @dataclass(frozen=True, kw_only=True)
 class MagFace(SampleTerm):
-    """`magface` as a term; margins in radians."""
+    """ArcFace with a margin that grows with the feature norm, a measure of image quality.
+
+    The margin, in radians, grows from `low_margin` to `high_margin` as the norm grows from `low_norm` to
+    `high_norm`; `strength` weights the term that favors large norms. Formula and reference:
+    `tammes.losses.functional.magface`.
+    """
 
     text_name: ClassVar[str] = "MagFace"
 
