@@ -1,4 +1,4 @@
-# `make test` and `make demo` are each enough on a fresh machine with Python 3.11+ and make.
+# `make test` and `make demo` work on a fresh machine with Python 3.11+ and make.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -24,7 +24,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open build/site/index.html"
 
-# By hand before a release: twice 6 GB for two empty environments, the library alone and with the lab.
+# Run by hand before a release. Creates two environments of 6 GB each: the library alone, and with the lab.
 wheel-test:
 	rm -rf build/wheel
 	$(PYTHON) -m venv build/wheel/tools
@@ -37,8 +37,8 @@ wheel-test:
 	done
 
 $(READY): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tammes needs Python 3.11 or newer, got `$(PYTHON) --version 2>&1`. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments (no ensurepip). On Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tammes needs Python 3.11 or newer, got `$(PYTHON) --version 2>&1`. Choose one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot create virtual environments (no ensurepip). On Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'

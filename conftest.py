@@ -1,4 +1,4 @@
-"""For all tests, before torch is imported: one thread a worker, and an int may stand for a float."""
+"""For all tests, before torch is imported: one thread per worker, and ints are accepted as floats."""
 
 import os
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ import beartype
 import jaxtyping
 import pytest
 
-# `pytest -n 2` has a process for each core; threads on top would wait for each other.
+# `pytest -n 2` has one process per core; more threads would compete for them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# PEP 484 takes an int for a float; beartype by itself does not.
+# PEP 484 accepts an int as a float; beartype does not by default.
 beartype.beartype = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
 
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Calls as users make them: without the type checks of the tests, which would speak first."""
+    """Call as users do, without the type checks of the tests, which would raise first."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     yield

@@ -1,1 +1,1 @@
-"""Memory and time of heads, packings and training, side by side with their peers."""
+"""Memory and time of heads, packings and training, compared with other libraries."""

@@ -1,7 +1,7 @@
 """`make bench`: every benchmark, one after the other; results and plots go to results/.
 
-Those of training need MNIST/raw, or flowers and gtsrb, in the folder that TAMMES_DATA names, and are left out
-with a word where it is not there.
+The training benchmarks need MNIST/raw, or flowers and gtsrb, in the folder TAMMES_DATA. Without it they are
+skipped with a message.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Face data: records read per second on one core, and an evaluation of IJB-C's size on made embeddings.
+"""Face data: records read per second on one core, and a synthetic evaluation of the size of IJB-C.
 
 Run: python -m benchmarks.faces       (into results/bench_faces.json; 2 GB of memory and 0.2 GB of disk)
 """
@@ -26,7 +26,7 @@ IMAGES, TEMPLATES, PAIRS, SAME, D = 469_375, 23_124, 15_658_489, 19_557, 512
 
 
 def photograph(random: np.random.Generator) -> bytes:
-    """A smooth picture with some noise: as a JPEG of 112 x 112 about as large as a face."""
+    """A smooth image with some noise; its JPEG file (112 x 112) is about as large as that of a face."""
     coarse = Image.fromarray(random.integers(0, 255, (14, 14, 3), dtype=np.uint8))
     smooth = np.asarray(coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.int16)
     noisy = np.clip(smooth + random.integers(-8, 8, smooth.shape), 0, 255).astype(np.uint8)
@@ -67,7 +67,7 @@ def _rate(read: Any, what: Any) -> float:
 
 
 def ijbc() -> dict[str, Any]:
-    """Images to templates to scores to rates, as many as IJB-C has; `peak_mib` is beside the input."""
+    """From images to templates, scores and rates, at the size of IJB-C; `peak_mib` excludes the input."""
     random = np.random.default_rng(0)
     times: dict[str, float] = {}
     found: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def ijbc() -> dict[str, Any]:
 
 
 def _made(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The template of every image, and vectors near their person's, of whom two templates are each."""
+    """The template of every image, and its embedding, near its person's. Each person has two templates."""
     people = random.standard_normal((TEMPLATES // 2, D), dtype=np.float32)
     template = np.sort(
         np.concatenate([np.arange(TEMPLATES), random.integers(0, TEMPLATES, IMAGES - TEMPLATES)])
@@ -111,7 +111,7 @@ def _made(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pairs(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Templates 2i and 2i + 1 are of one person."""
+    """Templates 2i and 2i + 1 belong to the same person."""
     same = np.zeros(PAIRS, bool)
     same[random.choice(PAIRS, SAME, replace=False)] = True
     first = random.integers(0, TEMPLATES - 2, PAIRS)
@@ -120,7 +120,7 @@ def _pairs(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def main() -> None:
-    """Both parts, into the results file."""
+    """Run both parts and write the results file."""
     start = time.perf_counter()
     torch.set_num_threads(1)
     found: dict[str, Any] = {"config": {"seed": 0, "threads": 1}, "reading": reading()}

@@ -1,9 +1,9 @@
-"""Time and memory of the heads: against the matrix products nobody can avoid, and against peers.
+"""Time and memory of the heads, relative to the unavoidable matrix products and to other libraries.
 
 Run: python -m benchmarks.head                  (all, into results/bench_head.json and .png)
      python -m benchmarks.head small            (or large, family, memory, million, half, curves, imports)
      python -m benchmarks.head --device cuda    (into results/bench_head_cuda.json and .png)
-     python -m benchmarks.head --table README.md docs/scaling.md    (fill in the tables of the record)
+     python -m benchmarks.head --table README.md docs/scaling.md    (fill in the tables from the record)
 """
 
 import argparse
@@ -31,7 +31,7 @@ DEVICE = "cpu"
 
 
 def results() -> Path:
-    """The file of this device."""
+    """The results file of this device."""
     return Path("results/bench_head.json" if DEVICE == "cpu" else f"results/bench_head_{DEVICE}.json")
 
 
@@ -54,7 +54,7 @@ class Batch:
 
 
 def bare_products(batch: Batch) -> Callable[[], object]:
-    """z W', G W and G' z, the floor: nobody gets by without these, nor without room for the last two."""
+    """z W', G W and G' z: the lower limit of any implementation, with the memory of the last two."""
     z, w = batch.embeddings.detach(), batch.weight.detach()
     gradient = torch.randn(batch.n, batch.k, device=DEVICE)
     similarities = torch.empty(batch.n, batch.k, device=DEVICE)
@@ -67,7 +67,7 @@ def bare_products(batch: Batch) -> Callable[[], object]:
 
 
 def ours(batch: Batch, text: str, **options: Any) -> Callable[[], None]:
-    """A head's step on `batch`, with the batch's own prototypes."""
+    """A training step of a head on `batch`, with the prototypes of the batch."""
     head = PrototypeHead(batch.d, batch.k, parse(text), device=DEVICE, **options)
     head.weight.data = batch.weight.detach()
 
@@ -79,12 +79,12 @@ def ours(batch: Batch, text: str, **options: Any) -> Callable[[], None]:
 
 
 def lean(batch: Batch, text: str) -> Callable[[], None]:
-    """The same with blocks chosen by the user, which keeps few of the similarities."""
+    """The same with an explicit block size, which keeps few of the similarities."""
     return ours(batch, text, block_size=auto_block(batch.n))
 
 
 def by_hand(batch: Batch, margin: float, *, arc: bool) -> Callable[[], None]:
-    """The same formula as a PyTorch user writes it."""
+    """The same formula as a PyTorch user would write it."""
 
     def loss() -> Tensor:
         cosine = F.linear(F.normalize(batch.embeddings), F.normalize(batch.weight))
@@ -99,7 +99,7 @@ def by_hand(batch: Batch, margin: float, *, arc: bool) -> Callable[[], None]:
 
 
 def metric_learning(batch: Batch, *, arc: bool) -> Callable[[], None]:
-    """pytorch-metric-learning's loss of the same formula."""
+    """The loss of pytorch-metric-learning with the same formula."""
     from pytorch_metric_learning import losses
 
     kind = losses.ArcFaceLoss if arc else losses.CosFaceLoss
@@ -113,10 +113,10 @@ def metric_learning(batch: Batch, *, arc: bool) -> Callable[[], None]:
 
 
 def torch_linear(batch: Batch, *, chunked: bool = True) -> Callable[[], None]:
-    """torch's linear cross-entropy: a plain softmax of raw products, no margins, no normalisation.
+    """torch's linear cross-entropy: a plain softmax of inner products, without margins or normalization.
 
-    Its embeddings and prototypes are of such lengths that the logits are those of a cosine times 16: those of
-    random vectors would spread so far that most exponentials were denormal numbers, which are slow.
+    Embeddings and prototypes are scaled so that the logits are 16 times a cosine. With unscaled random
+    vectors the logits would spread so far that most exponentials are denormal numbers, which are slow.
     """
     embeddings = (16 * F.normalize(batch.embeddings.detach())).requires_grad_()
     weight = F.normalize(batch.weight.detach()).requires_grad_()
@@ -130,7 +130,7 @@ def torch_linear(batch: Batch, *, chunked: bool = True) -> Callable[[], None]:
 
 
 def small() -> dict[str, Any]:
-    """Few classes: the head against the formula by hand and against pytorch-metric-learning."""
+    """Few classes: the head, the formula written by hand, and pytorch-metric-learning."""
     rows = {}
     for k in (1_000, 10_000):
         for name, text, margin in (
@@ -153,7 +153,7 @@ def small() -> dict[str, Any]:
 
 
 def large() -> dict[str, Any]:
-    """Many classes: against the three bare products."""
+    """Many classes: time relative to the three matrix products."""
     rows = {}
     for n, k in ((256, 100_000), (2048, 50_000)):
         batch = Batch(n, 512, k)
@@ -183,7 +183,7 @@ FAMILY = {
 
 
 def family() -> dict[str, Any]:
-    """Each loss of the family against ArcFace in the same head: time side by side, memory of a step."""
+    """Time and memory of a step for each loss, relative to ArcFace in the same head."""
     n, d, k = 256, 512, 100_000
     batch, rows = Batch(n, d, k), {}
     for name, text in FAMILY.items():
@@ -200,7 +200,7 @@ def family_memory(name: str) -> float:
 
 
 def ratios(best: dict[str, float], unit: str) -> dict[str, Any]:
-    """Times as multiples of one contender's, and that one in seconds."""
+    """Times relative to one contender, and the time of that one in seconds."""
     return {f"seconds, {unit}": round(best[unit], 4)} | {
         name: round(seconds / best[unit], 3) for name, seconds in best.items() if name != unit
     }
@@ -217,7 +217,7 @@ CONTENDERS: dict[str, Callable[[Batch], Callable[[], None]]] = {
 
 
 def memory() -> dict[str, Any]:
-    """Megabytes of a step beyond weights, their gradients and embeddings, each in a process of its own."""
+    """Megabytes of a step beyond weights, gradients and embeddings; one process per contender."""
     rows: dict[str, Any] = {}
     for n, k in ((2048, 12_500), (2048, 25_000), (2048, 50_000)):
         rows[f"n={n}, d=512, k={k}"] = {name: fresh("memory_of", name, n, k) for name in CONTENDERS}
@@ -229,10 +229,10 @@ def memory_of(name: str, n: int, k: int) -> float:
 
 
 def extra_megabytes(contender: Callable[[Batch], Callable[[], None]], n: int, k: int) -> float:
-    """Peak of two steps above the level before the first, less one set of gradients.
+    """Peak memory of two steps above the level before the first, minus one set of gradients.
 
-    A head keeps its buffers from step to step, so a level taken after a step would hide them. A step of a
-    small batch comes first, so that libraries and threads do not count.
+    A head keeps its buffers between steps, so a baseline taken after a step would hide them. A step with a
+    small batch runs first, so that libraries and threads are not counted.
     """
     contender(Batch(8, 512, 64))()
     step = contender(Batch(n, 512, k))
@@ -261,7 +261,7 @@ def million_of(name: str) -> dict[str, float]:
 
 
 def most_memory() -> int:
-    """Bytes that this process has had at once, on its device."""
+    """Peak memory of this process on its device, in bytes."""
     if DEVICE == "cpu":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return torch.cuda.max_memory_allocated()
@@ -304,7 +304,7 @@ def relative_errors(found: dict[str, Tensor], truth: dict[str, Tensor]) -> dict[
 
 
 def curves() -> dict[str, Any]:
-    """Time over n, d and k, two decades each: ours, the three products, pytorch-metric-learning."""
+    """Time against n, d and k, over two decades each: ours, the three products, pytorch-metric-learning."""
     sizes = {
         "n": [(n, 512, 10_000) for n in (16, 64, 256, 1024, 2048)],
         "d": [(256, d, 10_000) for d in (16, 64, 256, 1024, 2048)],
@@ -345,16 +345,16 @@ PLOTTED = (
 
 
 def plot() -> None:
-    """Time and memory over k, from the results file."""
+    """Plot time and memory against k, from the results file."""
     import matplotlib.pyplot as plt
 
     found = json.loads(results().read_text())
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
-    colours = dict(zip(PLOTTED, ("#9b2226", "#ca6702", "#005f73", "#0a9396", "#adb5bd"), strict=True))
+    colors = dict(zip(PLOTTED, ("#9b2226", "#ca6702", "#005f73", "#0a9396", "#adb5bd"), strict=True))
     points = found["curves"]["k"]
     memory = {int(size.rpartition("=")[2]): found for size, found in found["memory"].items()}
-    for name, colour in colours.items():
-        style = {"marker": "o", "color": colour, "label": name}
+    for name, color in colors.items():
+        style = {"marker": "o", "color": color, "label": name}
         timed = {p["k"]: 1e3 * p[name] for p in points if name in p}
         left.plot(list(timed), list(timed.values()), **style)
         measured = {k: row[name] for k, row in memory.items() if isinstance(row.get(name), float)}
@@ -373,7 +373,7 @@ def plot() -> None:
 
 
 def fresh(function: str, *args: str | int) -> Any:
-    """A function of this module in a process of its own."""
+    """Run a function of this module in a new process."""
     call = json.dumps([function, *args])
     command = [sys.executable, "-m", "benchmarks.head", "--device", DEVICE, "--call", call]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -386,7 +386,7 @@ PARTS = {part.__name__: part for part in (small, large, family, memory, million,
 
 
 def main(arguments: list[str]) -> None:
-    """Run the named parts, or all, and put what they found into the results file."""
+    """Run the named parts, or all, and write their results to the results file."""
     global DEVICE
     parser = argparse.ArgumentParser(prog="python -m benchmarks.head", description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; all by default")

@@ -22,7 +22,7 @@ def fill_pages(pages: list[Path], found: dict[str, Any]) -> None:
 
 
 def many_classes(found: dict[str, Any]) -> str:
-    """Time as a multiple of the three products, memory, and a step over a million classes."""
+    """Time relative to the three products, memory, and a step with a million classes."""
     times, memory = [found["large"][size] for size in LARGE], found["memory"][LARGE[1]]
     versions, arcface = found["stamp"]["versions"], "ArcFace(s=64, m=0.5)"
     torch, peer = "torch linear_cross_entropy", "pytorch-metric-learning ArcFace"
@@ -52,7 +52,7 @@ def many_classes(found: dict[str, Any]) -> str:
 
 
 def few_classes(found: dict[str, Any]) -> str:
-    """Time as a multiple of the formula by hand, and what `fast_products` does."""
+    """Time relative to the formula written by hand, and the effect of `fast_products`."""
     peer = f"pytorch-metric-learning {found['stamp']['versions']['pytorch-metric-learning']}"
     lines = [
         f"| time relative to the formula by hand | tammes | tammes, dense | {peer} |",

@@ -1,10 +1,10 @@
-"""Packings: angles and times on one thread, and large ones against the usual way.
+"""Packings: angles and times on one thread, and large packings compared with Adam.
 
 Run: python -m benchmarks.packing         (all, into results/packing.json)
      python -m benchmarks.packing huge    (one part: d=3, d=4, d=5, codes, table, "against Adam", huge)
 
 The table, d = 4 to 8 and k up to 64, takes an hour on two cores. Finished rows are kept: rerun to
-continue. Each row has the machine's load average; where that is above 2, compare CPU seconds.
+continue. Each row records the load average; if it is above 2, compare CPU seconds.
 """
 
 import json
@@ -87,12 +87,12 @@ def cell(k: int, d: int, time_limit: float | None = None) -> dict[str, Any]:
 
 
 def codes() -> dict[str, Any]:
-    """Codes with a name, with default arguments."""
+    """Named codes, with default arguments."""
     return {"rows": [{"code": name} | cell(*size, time_limit=60.0) for name, size in CODES.items()]}
 
 
 def table(dimensions: range = range(4, 9), largest: int = 64) -> dict[str, Any]:
-    """Every size up to `largest`; rows that the results file has already are kept."""
+    """Every size up to `largest`; rows that are already in the results file are kept."""
     rows = json.loads(RESULTS.read_text()).get("table", {}).get("rows", []) if RESULTS.exists() else []
     done = {(row["k"], row["d"]) for row in rows}
     missing = [(k, d) for k in range(2, largest + 1) for d in dimensions if (k, d) not in done]
@@ -106,7 +106,7 @@ def table(dimensions: range = range(4, 9), largest: int = 64) -> dict[str, Any]:
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
-    """Angles against bounds, and the gap between them, over k."""
+    """Plot angles, bounds and the gap between them against k."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -127,7 +127,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
 
 
 def adam_on_largest_cosine(k: int, d: int, seconds: float, lr: float = 0.01) -> float:
-    """The usual way: Adam on the mean over points of their largest cosine; the best angle on the way."""
+    """The common approach: Adam on the mean of the largest cosine of each point. Return the best angle."""
     torch.manual_seed(0)
     weight = normalize(torch.randn(k, d)).requires_grad_()
     optimizer = torch.optim.Adam([weight], lr=lr)
@@ -144,7 +144,7 @@ def adam_on_largest_cosine(k: int, d: int, seconds: float, lr: float = 0.01) -> 
 
 
 def side_by_side(k: int, d: int, time_limit: float) -> dict[str, Any]:
-    """`pack` against the usual way with three times as long."""
+    """`pack`, and Adam with three times as much time."""
     packing = pack(k, d, time_limit=time_limit)
     usual = adam_on_largest_cosine(k, d, 3 * packing.seconds)
     return {
@@ -159,7 +159,7 @@ def side_by_side(k: int, d: int, time_limit: float) -> dict[str, Any]:
 
 
 def huge(k: int, d: int, time_limit: float) -> dict[str, Any]:
-    """The smallest angle known as a long search goes on, and how far memory rises; k x k would be 40 GB."""
+    """Smallest angle over time in a long search, and its peak memory; a k x k matrix would take 40 GB."""
     trace: list[dict[str, float]] = []
     start, found = time.perf_counter(), []
 
@@ -197,7 +197,7 @@ PARTS: dict[str, tuple[int, Callable[[], dict[str, Any]]]] = {
 
 
 def main(names: list[str]) -> None:
-    """The named parts, or all, into the results file as they come, each with its own stamp."""
+    """Run the named parts, or all; write each to the results file, with its own stamp, when it is done."""
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in names or PARTS:
         threads, measure = PARTS[name]

@@ -1,6 +1,6 @@
-"""What the P x K sampler and the augmentation of people cost beside a training step of the laptop preset.
+"""Cost of the P x K sampler and of augmentation, relative to a training step of the laptop preset.
 
-Random images, as many as our split of Market-1501 trains on, stand for the real ones: the work is the same.
+Uses random images, as many as the training part of our split of Market-1501; the cost is the same.
 
 Run: python -m benchmarks.people     (into results/bench_people.json; a minute)
 """
@@ -26,7 +26,7 @@ N, PEOPLE, SIZE = 9173, 500, (128, 64)
 
 
 def people() -> IdentitySet:
-    """Random images in memory, as `load` gives them."""
+    """Random images in memory, as `load` returns them."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (N, *SIZE, 3), dtype=torch.uint8, generator=generator).permute(0, 3, 1, 2)
     labels = torch.cat([torch.arange(PEOPLE), torch.randint(PEOPLE, (N - PEOPLE,), generator=generator)])
@@ -44,7 +44,7 @@ def people() -> IdentitySet:
 
 
 def main() -> None:
-    """Seconds of a batch, of a step, and of an epoch's order."""
+    """Measure the seconds of a batch, of a step, and of ordering an epoch."""
     torch.set_num_threads(THREADS)
     start, config, dataset = time.perf_counter(), resolve(Config(**preset_settings("reid-laptop"))), people()
     engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), ALONE)

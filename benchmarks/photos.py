@@ -1,9 +1,9 @@
-"""Folders of photos: accuracy and time of `tammes train ./photos` beside the usual script, at equal settings.
+"""Folders of photos: `tammes train ./photos` and a typical script with equal settings.
 
-The usual script is a timm backbone, a linear layer, cross-entropy and torchvision's folder, transforms and
-loader. Both start from the same weights, at the same size, for as many epochs, with the same batch size,
-optimizer, rates, schedule and augmentation, and evaluate once, at the end. An interrupted run continues when
-the command is given again; a finished one is not run twice. The sets are those of benchmarks/photos_data.py.
+The typical script is a timm backbone, a linear layer, cross-entropy and torchvision's folder, transforms and
+loader. Both have the same initial weights, image size, epochs, batch size, optimizer, learning rates,
+schedule and augmentation, and evaluate once, at the end. Rerun the command to continue an interrupted run; a
+finished one is not repeated. The sets are those of benchmarks/photos_data.py.
 
 Run: python -m benchmarks.photos --data DIR --copy-from CHECKOUT   (once for each set)
      python -m benchmarks.photos --data DIR --set flowers --contender tammes --seed 0
@@ -69,7 +69,7 @@ def settings(name: str, contender: str, data: Path, seed: int) -> Config:
 
 
 class Clock:
-    """Wall-clock and CPU seconds of a run and its loader processes, kept over interruptions."""
+    """Wall-clock and CPU seconds of a run and its loader processes, preserved when it is interrupted."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.start, self.start_cpu = path, time.monotonic(), _cpu_seconds()
@@ -105,7 +105,7 @@ def with_tammes(config: Config, out: Path, clock: Clock) -> dict[str, Any]:
 
 
 def usual(config: ResolvedConfig, out: Path, clock: Clock) -> dict[str, Any]:
-    """The usual script with the settings of `config`."""
+    """A run of the typical script with the settings of `config`."""
     torch.manual_seed(config.seed)
     expected = images_of(config)
     loader, test = loaders(config, expected)
@@ -137,7 +137,7 @@ def usual(config: ResolvedConfig, out: Path, clock: Clock) -> dict[str, Any]:
 
 
 def images_of(config: ResolvedConfig) -> Input:
-    """Image side and statistics, as `tammes train` has them; without pretraining those of ImageNet."""
+    """Image side and channel statistics, as in `tammes train`; without pretraining, those of ImageNet."""
     files = layout(Path(config.data)).train[0]
     if config.pretrained is None:
         return Input(common_size(files, SCRATCH_SIDE)[0], IMAGENET_MEAN, IMAGENET_STD)
@@ -146,7 +146,7 @@ def images_of(config: ResolvedConfig) -> Input:
 
 
 def loaders(config: ResolvedConfig, images: Input) -> tuple[Any, Any]:
-    """torchvision's folder of training and of test images, with the augmentation of `tammes train`."""
+    """torchvision's loaders for training and test images, with the augmentation of `tammes train`."""
     from torch.utils.data import DataLoader
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2
@@ -170,7 +170,7 @@ def loaders(config: ResolvedConfig, images: Input) -> tuple[Any, Any]:
 
 @torch.no_grad()
 def accuracy(net: nn.Module, test: Iterator[tuple[Tensor, Tensor]]) -> float:
-    """Share of test images whose largest logit is that of their class."""
+    """Fraction of test images whose largest logit is that of their class."""
     net.eval()
     right = [net(images.to(memory_format=torch.channels_last)).argmax(1) == labels for images, labels in test]
     return torch.cat(right).double().mean().item()
@@ -194,7 +194,7 @@ def _keep(path: Path, parts: dict[str, Any], epoch: int) -> None:
 
 
 def run(name: str, contender: str, data: Path, seed: int, out: Path, epochs: int | None) -> None:
-    """Train one contender and write its record, unless there is one."""
+    """Train one contender and write its record, unless it exists."""
     record = (RESULTS if epochs is None else out) / f"{name}-{contender}-seed{seed}.json"
     if record.is_file():
         print(f"{record} is there already.")

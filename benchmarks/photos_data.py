@@ -2,8 +2,8 @@
 
 - flowers: github 3ba2ii/Flower-Classifier, all 102 classes. The first 10 images of each class of its train
   folder, as many as the set's authors train on, and its whole test folder.
-- gtsrb: github hergerr/traffic-sign-recognition, all 43 classes, skewed 10 : 1. The last frame of each of the
-  1,307 tracks of the training images, and every sixth test image.
+- gtsrb: github hergerr/traffic-sign-recognition, all 43 classes, imbalanced 11 : 1. The last frame of each
+  of the 1,307 tracks of the training images, and every sixth test image.
 
 Run: python -m benchmarks.photos --data DIR --copy-from CHECKOUT
 """
@@ -40,7 +40,7 @@ def gtsrb(checkout: Path) -> Iterator[tuple[Path, str]]:
 
 
 def copy_subsets(checkout: Path, data: Path) -> None:
-    """Copy the subsets that `checkout` holds to `data`."""
+    """Copy the subsets from `checkout` to `data`."""
     for name, (marker, choose) in {"flowers": ("flowers", flowers), "gtsrb": ("GTSRB", gtsrb)}.items():
         if not (checkout / marker).is_dir():
             continue

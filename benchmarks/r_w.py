@@ -1,6 +1,6 @@
-"""What the zero-centroid regulariser costs: its part of a training step, which must stay below 1 %.
+"""Cost of the zero-centroid regularizer as a fraction of a training step, which must stay below 1 %.
 
-The head with R_w and without it take turns; their difference is set against a whole step of a network.
+The head is timed with and without R_w in turn; their difference is compared with a complete training step.
 Run: python -m benchmarks.r_w     (into results/bench_r_w.json; about a minute)
 """
 
@@ -24,7 +24,7 @@ CASES = (("fastnet-half", 10, 15), ("fastnet-half", 1000, 15), ("resnet18", 10, 
 
 
 def head_step(head: PrototypeHead, repeats: int = 20) -> Callable[[], None]:
-    """Loss and gradients of the head alone, so many times."""
+    """Compute the loss and gradients of the head alone, repeatedly."""
     embeddings = torch.randn(N, head.in_features, requires_grad=True)
     labels = torch.randint(head.num_classes, (N,))
 
@@ -36,7 +36,7 @@ def head_step(head: PrototypeHead, repeats: int = 20) -> Callable[[], None]:
 
 
 def whole_step(model: str, k: int) -> Callable[[], None]:
-    """Network, head, gradients and update, with R_w."""
+    """A complete training step: network, head, gradients and update, with R_w."""
     net = build(model, in_channels=3, image_size=32)
     head = PrototypeHead(net.out_features, k, parse(f"{LOSS} + 1000*R_w"))
     weights = [p for p in (*net.parameters(), *head.parameters()) if p.requires_grad]
@@ -52,15 +52,15 @@ def whole_step(model: str, k: int) -> Callable[[], None]:
 
 
 def measure(model: str, k: int, rounds: int, repeats: int = 20) -> dict[str, Any]:
-    """Milliseconds of a step, of the head in it and of R_w in that."""
+    """Milliseconds of a step, of its head, and of R_w."""
     torch.manual_seed(0)
     d = build(model, in_channels=3, image_size=32).out_features
     heads = {text: PrototypeHead(d, k, parse(text)) for text in (LOSS, f"{LOSS} + 1000*R_w")}
-    plain, regularised = side_by_side(
+    plain, regularized = side_by_side(
         {t: head_step(h, repeats) for t, h in heads.items()}, rounds=30
     ).values()
     step = side_by_side({"step": whole_step(model, k)}, rounds=rounds)["step"]
-    cost = (regularised - plain) / repeats
+    cost = (regularized - plain) / repeats
     return {
         "model": model,
         "k": k,

@@ -1,7 +1,7 @@
-"""Evaluating 3,368 queries against a gallery of 15,913 in 2,048 dimensions, Market-1501's size.
+"""Evaluate 3,368 queries against a gallery of 15,913 in 2,048 dimensions, the size of Market-1501.
 
-Beside ours two ways in common use: the usual loop, which takes a product, a sort and a walk for each query;
-and all products and sorts at once, in a gigabyte, before a walk for each query.
+Ours is compared with two common implementations: a loop with a product, a sort and a walk along the ranking
+for each query; and all products and sorts at once, in a gigabyte, followed by a walk for each query.
 
 Run: python -m benchmarks.retrieval     (into results/bench_retrieval.json; 2 GB of memory, three minutes)
 """
@@ -25,19 +25,19 @@ BLOCKS = 1_000_000
 
 
 def problem(q: int, g: int, d: int) -> tuple[torch.Tensor, torch.Tensor, Shots, Shots]:
-    """Noisy images of `PEOPLE` people, a share of the gallery distractors (0) and junk (-1)."""
+    """Noisy embeddings of `PEOPLE` people; part of the gallery is distractors (0) and junk (-1)."""
     generator = torch.Generator().manual_seed(0)
     people = torch.randint(1, PEOPLE + 1, (q + g,), generator=generator)
     kind = torch.rand(q + g, generator=generator)
     held = people.where(kind > 0.15, 0).where(kind > 0.02, -1)
     cameras = torch.randint(CAMERAS, (q + g,), generator=generator)
-    centres = torch.randn(PEOPLE + 1, d, generator=generator)
-    points = torch.randn(q + g, d, generator=generator).mul_(3).add_(centres[people])
+    centers = torch.randn(PEOPLE + 1, d, generator=generator)
+    points = torch.randn(q + g, d, generator=generator).mul_(3).add_(centers[people])
     return points[:q], points[q:], Shots(people[:q], cameras[:q]), Shots(held[q:], cameras[q:])
 
 
 def walk(order: np.ndarray, person: int, camera: int, people: np.ndarray, cameras: np.ndarray) -> float:
-    """Average precision of one sorted list, NaN where nothing is right."""
+    """Average precision of one ranking; NaN if it has no match."""
     right = people[order] == person
     kept = ~(right & (cameras[order] == camera)) & (people[order] != -1)
     right = right[kept]
@@ -61,7 +61,7 @@ def whole_matrix(queries: np.ndarray, gallery: np.ndarray, asked: Shots, held: S
 
 
 def timed(run: Any, *args: Any, rounds: int) -> tuple[float, Any]:
-    """The best seconds of `rounds`, and the answer."""
+    """The shortest time of `rounds` calls, and the result."""
     best, answer = float("inf"), None
     for _ in range(rounds):
         start = time.perf_counter()
@@ -71,7 +71,7 @@ def timed(run: Any, *args: Any, rounds: int) -> tuple[float, Any]:
 
 
 def main() -> None:
-    """Time, agreement and memory."""
+    """Measure time, agreement and memory."""
     torch.set_num_threads(THREADS)
     start = time.perf_counter()
     queries, gallery, asked, held = problem(Q, G, D)

@@ -1,4 +1,4 @@
-"""Time and memory of a sampled step: it must cost what the sample costs, whatever the number of classes.
+"""Time and memory of a sampled step: the cost depends on the sample, not on the number of classes.
 
 Run: python -m benchmarks.sampled     (into results/bench_sampled.json; 12 GB of memory, about two minutes)
 """
@@ -41,7 +41,7 @@ def training_step(head: PrototypeHead, optimizer: RowSGD) -> Callable[[], None]:
 
 
 def products(sample: int) -> Callable[[], None]:
-    """The three matrix products of that many classes, which nobody can avoid."""
+    """The three unavoidable matrix products for this number of classes."""
     z, w, gradient = torch.randn(N, D), torch.randn(sample, D), torch.randn(N, sample)
     out = torch.empty(N, sample), torch.empty_like(z), torch.empty_like(w)
 
@@ -54,7 +54,7 @@ def products(sample: int) -> Callable[[], None]:
 
 
 def seconds(run: Callable[[], None]) -> float:
-    """Median over `STEPS` runs after one to warm up."""
+    """Median over `STEPS` runs after a warm-up."""
     times = []
     run()
     for _ in range(STEPS):
@@ -65,13 +65,13 @@ def seconds(run: Callable[[], None]) -> float:
 
 
 def measure(k: int, rate: float, text: str = "CosFace(s=64, m=0.35)") -> dict[str, Any]:
-    """A step's time, against the three products of its sample, and the peak of memory."""
+    """Time of a step, also relative to the three products of its sample, and peak memory."""
     torch.manual_seed(0)
     head = PrototypeHead(D, k, parse(text), sample_rate=rate)
     optimizer = RowSGD(head.param_groups(), lr=0.1, momentum=0.9)
     step = training_step(head, optimizer)
     step()
-    optimizer.state[head.weight]["momentum_buffer"].zero_()  # all its pages, as after an epoch
+    optimizer.state[head.weight]["momentum_buffer"].zero_()  # touch all its pages, as after an epoch
     grad = head.weight.grad
     assert grad is not None
     sample = grad._nnz()
@@ -90,13 +90,13 @@ def measure(k: int, rate: float, text: str = "CosFace(s=64, m=0.35)") -> dict[st
 
 
 def fresh(*args: Any) -> dict[str, Any]:
-    """`measure` in a process of its own, so that its peak of memory is its own."""
+    """Run `measure` in a new process, so that its peak memory is not affected by other measurements."""
     command = [sys.executable, "-m", "benchmarks.sampled", "call", json.dumps(args)]
     return json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
 
 
 def main() -> None:
-    """Every case, and the largest with R_w, which needs the sum of all prototypes."""
+    """Measure every case, and the largest also with R_w, which needs the sum of all prototypes."""
     start = time.perf_counter()
     cases: list[tuple[Any, ...]] = [*CASES, (10_000_000, 0.01, "CosFace(s=64, m=0.35) + 100*R_w")]
     rows = []

@@ -1,10 +1,10 @@
-"""The sharded head on 1, 2 and 4 ranks of this machine: time against one process, bytes sent per step.
+"""The sharded head on 1, 2 and 4 ranks of this machine: time relative to one process, bytes sent per step.
 
 Run: python -m benchmarks.sharded     (into results/bench_sharded.json and .png; about three minutes)
-     python -m benchmarks.sharded --table docs/sharded.md    (fill in the table of the record)
+     python -m benchmarks.sharded --table docs/sharded.md    (fill in the table from the record)
 
-All ranks together get the same batch and the same cores. Four ranks on two cores take turns: there the
-figure shows what splitting costs, not what it gains.
+The global batch and the cores are the same for any number of ranks. Four ranks share two cores, so their time
+shows the cost of sharding, not its benefit.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def step(head: PrototypeHead, embeddings: torch.Tensor, labels: torch.Tensor) ->
 
 
 def best_seconds(run: Callable[[], None], wait: Callable[[], Any]) -> float:
-    """Of several steps after one to warm up; ranks start each together, and all contenders rested."""
+    """Shortest time of several steps after a warm-up; ranks start each step together."""
     run()
     best = float("inf")
     for _ in range(STEPS):
@@ -96,13 +96,13 @@ def counted(sent: list[float]) -> Iterator[None]:
 
 
 def alone(k: int, text: str) -> float:
-    """Seconds of a plain head's step in this process, with all cores."""
+    """Seconds of a step of a plain head in this process, with all cores."""
     torch.set_num_threads(CORES)
     return best_seconds(step(PrototypeHead(D, k, parse(text)), *batch(k)), lambda: None)
 
 
 def rank_main(rank: int, world_size: int, port: int, k: int, text: str, file: str) -> None:
-    """One rank: its seconds and bytes for a step, written by the first."""
+    """Run one rank: measure its seconds and bytes per step; rank 0 writes them."""
     torch.set_num_threads(max(CORES // world_size, 1))
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size)
     head = ShardedPrototypeHead(D, k, parse(text))
@@ -118,7 +118,7 @@ def rank_main(rank: int, world_size: int, port: int, k: int, text: str, file: st
 
 
 def on_ranks(world_size: int, k: int, text: str) -> dict[str, float]:
-    """Seconds of the slowest rank, and bytes that each sends, for a step on `world_size` processes."""
+    """Seconds of the slowest rank, and bytes sent by each, for a step on `world_size` processes."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -129,7 +129,7 @@ def on_ranks(world_size: int, k: int, text: str) -> dict[str, float]:
 
 
 def measure(k: int, text: str) -> dict[str, Any]:
-    """One row: all contenders in turn, several rounds, the best of each."""
+    """One row: time all contenders in turn over several rounds, and keep the best of each."""
     plain = float("inf")
     ranks: dict[int, dict[str, float]] = {}
     for _ in range(ROUNDS):
@@ -147,7 +147,7 @@ def measure(k: int, text: str) -> dict[str, Any]:
 
 
 def plot(rows: list[dict[str, Any]], file: Path) -> None:
-    """Time over ranks, as a multiple of one process's."""
+    """Plot the time relative to one process against the number of ranks."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -182,7 +182,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Measure everything and write it down, or fill in the table of what is written."""
+    """Measure everything and write the record, or fill in the table from the record."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sharded", description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, metavar="PAGE", help="Fill in the table; run nothing.")
     page = parser.parse_args(arguments).table

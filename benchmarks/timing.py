@@ -1,4 +1,4 @@
-"""Side-by-side timing and peak memory: ratios of one run, not bare seconds."""
+"""Side-by-side timing and peak memory: ratios within one run rather than absolute seconds."""
 
 import gc
 import time
@@ -11,7 +11,7 @@ import torch
 def side_by_side(
     contenders: dict[str, Callable[[], object]], *, rounds: int = 5, device: str = "cpu"
 ) -> dict[str, float]:
-    """Best seconds of each contender; they take turns, so that a busy moment hits all alike."""
+    """Shortest time of each contender. They take turns, so that other load affects all alike."""
     best = dict.fromkeys(contenders, float("inf"))
     for run in contenders.values():
         run()
@@ -22,7 +22,7 @@ def side_by_side(
 
 
 def seconds_of(run: Callable[[], object], device: str = "cpu") -> float:
-    """How long `run` takes; on a CUDA device by its own clock, from the first kernel to the last."""
+    """Seconds that `run` takes; on a CUDA device measured by events, from the first kernel to the last."""
     if device == "cpu":
         start = time.perf_counter()
         run()
@@ -36,9 +36,9 @@ def seconds_of(run: Callable[[], object], device: str = "cpu") -> float:
 
 
 def peak_bytes(run: Callable[[], object], *, warm: bool = True, device: str = "cpu") -> int:
-    """How far memory rises above its present level while `run` works: resident (Linux), or CUDA's allocated.
+    """Peak memory while `run` is executed, above the current level: resident (Linux) or allocated (CUDA).
 
-    It runs once before, unless it is not to be `warm`, so that what stays behind does not count.
+    With `warm`, `run` is called once before, so that memory it keeps is not counted.
     """
     if warm:
         run()

@@ -1,8 +1,9 @@
-"""One MNIST epoch of the paper's recipe: ours against the usual script, and what the loop costs.
+"""One MNIST epoch of the paper's recipe: ours, a typical script, and the overhead of the loop.
 
-The usual script: torchvision's data set and transforms, a DataLoader, the network as the paper prints it,
-pytorch-metric-learning's loss, SGD. Ours: `tammes.lab.training`'s own loop with its log and checkpoints, on
-memory that stays with the process, as under `tammes train`. Each has a process of its own; they take turns.
+The typical script: torchvision's data set and transforms, a DataLoader, the network as printed in the paper,
+the loss of pytorch-metric-learning, SGD. Ours: the loop of `tammes.lab.training` with its log and
+checkpoints, in a process that keeps freed memory, as under `tammes train`. Each runs in a process of its own;
+they take turns.
 
 Run: python -m benchmarks.train ROOT      (ROOT holds MNIST/raw; into results/bench_train.json)
 """
@@ -44,7 +45,7 @@ _epoch: Callable[[], None]
 
 
 def usual(root: str, workers: int) -> Callable[[], None]:
-    """An epoch as most scripts write it."""
+    """An epoch of the typical script."""
     from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
     from torch.utils.data import DataLoader
     from torchvision import datasets, transforms
@@ -92,7 +93,7 @@ def recipe(root: str) -> ResolvedConfig:
 
 
 def ours(config: ResolvedConfig, dataset: DataSet) -> Callable[[], None]:
-    """An epoch of the training loop, logged and saved; a few test images, as only training is compared."""
+    """An epoch of our training loop with log and checkpoint. Few test images: only training is compared."""
     few = replace(dataset, test=dataset.test.select(torch.arange(BATCH)))
 
     def epoch() -> None:
@@ -109,7 +110,7 @@ def ours(config: ResolvedConfig, dataset: DataSet) -> Callable[[], None]:
 
 
 def bare(config: ResolvedConfig, dataset: DataSet) -> Callable[[], None]:
-    """Forward, backward and step on one batch as often as an epoch has steps: what no loop can avoid."""
+    """As many training steps as in an epoch, on a single batch: no loop can be faster."""
     engine = Engine(config, build_classifier(config, DataFacts.of(dataset)), ALONE)
     batches, _ = batches_of(config, dataset, ALONE)
     images, labels, _ = next(iter(batches.epoch(0)))
@@ -124,7 +125,7 @@ def bare(config: ResolvedConfig, dataset: DataSet) -> Callable[[], None]:
 
 
 def _begin(name: str, root: str) -> None:
-    """The process of a contender starts."""
+    """Initialize the process of a contender."""
     global _epoch
     torch.set_num_threads(THREADS)
     if name in USUAL:
@@ -141,7 +142,7 @@ def _run() -> None:
 
 
 def main(root: str) -> None:
-    """Whole epochs of all contenders, each after one to warm up; ratios into the results file."""
+    """Time whole epochs of all contenders after a warm-up, and write the ratios to the results file."""
     start, context = time.perf_counter(), multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         contenders: dict[str, Callable[[], object]] = {}

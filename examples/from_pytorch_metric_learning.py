@@ -1,9 +1,9 @@
-"""Coming from pytorch-metric-learning: the same losses with our names, and trained prototypes brought along.
+"""From pytorch-metric-learning: the same losses under our names, and how to import trained prototypes.
 
 - Margins are radians here and degrees there (ArcFace), cosines in both (CosFace).
 - Prototypes are `weight`, (classes, dimensions), here and `W`, (dimensions, classes), there.
 - A head is `PrototypeHead(dimensions, classes, objective)`, a loss there `ArcFaceLoss(classes, dimensions)`.
-- Where theta + m exceeds pi, ArcFace goes on as a straight line in both: `beyond_pi="linear"`.
+- Where theta + m exceeds pi, ArcFace continues as a straight line in both: `beyond_pi="linear"`.
 
 Run: pip install pytorch-metric-learning && python examples/from_pytorch_metric_learning.py
 """
@@ -28,7 +28,7 @@ PAIRS: list[tuple[Any, Objective]] = [
 
 
 def head_of(loss: Any, objective: Objective) -> PrototypeHead:
-    """A head with the prototypes of a trained loss of pytorch-metric-learning."""
+    """Make a head with the prototypes of a trained loss of pytorch-metric-learning."""
     head = PrototypeHead(DIMENSIONS, CLASSES, objective)
     with torch.no_grad():
         head.weight.copy_(loss.W.T)
@@ -36,7 +36,7 @@ def head_of(loss: Any, objective: Objective) -> PrototypeHead:
 
 
 def main() -> float:
-    """The largest difference between their losses and ours, values and gradients."""
+    """Print the largest difference between their losses and ours, in values and gradients."""
     torch.manual_seed(0)
     labels = torch.randint(CLASSES, (57,))
     worst = 0.0

@@ -1,7 +1,7 @@
 """A prototype head with the Hugging Face Trainer.
 
-The Trainer wants a model that returns its loss and its logits; the head gives both. Prototypes should not
-decay, so the model says which parameters do.
+The Trainer expects a model that returns loss and logits; the head computes both. Prototypes should not be
+decayed, so the model lists the parameters that should.
 
 Run: pip install transformers accelerate && python examples/huggingface_trainer.py
 """
@@ -20,7 +20,7 @@ from tammes.losses import ArcFace
 
 
 class Model(nn.Module):
-    """Embeddings by a small network, classes by prototypes; any encoder of transformers fits in its place."""
+    """A small network for embeddings, prototypes for classes. Any encoder can replace the network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Model(nn.Module):
 
 
 class Digits(Dataset):
-    """Rows of scikit-learn's digits, as the Trainer likes them."""
+    """Rows of scikit-learn's digits, in the format of the Trainer."""
 
     def __init__(self, rows: slice) -> None:
         images, labels = load_digits(return_X_y=True)
@@ -48,12 +48,12 @@ class Digits(Dataset):
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """Share of samples whose largest logit is their own class's."""
+    """Fraction of samples whose largest logit is that of their class."""
     return {"accuracy": float((np.argmax(prediction.predictions, 1) == prediction.label_ids).mean())}
 
 
 def main(epochs: int = 8) -> float:
-    """Train on four fifths of the digits; the accuracy on the others."""
+    """Train on four fifths of the digits and print the accuracy on the others."""
     torch.manual_seed(0)
     model = Model()
     groups = [{"params": model.encoder.parameters(), "weight_decay": 0.01}, *model.head.param_groups()]

@@ -1,7 +1,7 @@
 """A prototype head in a LightningModule.
 
-The head is a module of the module: Lightning moves, saves and optimises it with the rest. On several
-devices a `PrototypeHead` is local, as any loss is under DDP.
+The head is a submodule, so Lightning moves, saves and optimizes it with the rest. On several devices, the
+loss of a `PrototypeHead` is local, like any loss under DDP.
 
 Run: pip install lightning && python examples/lightning_module.py
 """
@@ -16,7 +16,7 @@ from tammes import PrototypeHead, parse
 
 
 class Classifier(lightning.LightningModule):
-    """Embeddings by a small network, classes by prototypes."""
+    """A small network for embeddings, prototypes for classes."""
 
     def __init__(self, objective: str = "NormFace(s=16) + 0.5*R_sm", lr: float = 0.003) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Classifier(lightning.LightningModule):
 
 
 def main(epochs: int = 8) -> float:
-    """Train on four fifths of scikit-learn's digits; the accuracy on the others."""
+    """Train on four fifths of scikit-learn's digits and print the accuracy on the others."""
     lightning.seed_everything(0, verbose=False)
     images, labels = load_digits(return_X_y=True)
     data = TensorDataset(torch.tensor(images).float() / 16, torch.tensor(labels))

@@ -1,13 +1,13 @@
 """Speaker verification: a projection for WeSpeaker, a criterion for SpeechBrain, and an experiment.
 
-AudioMNIST (github.com/soerenab/AudioMNIST, MIT): 60 people say the digits. In five splits, 48 of them are
-trained on and every two recordings of the other 12 are compared; the measure is the equal error rate. The
-three losses share network, data order and settings; scale and margin are the ones usual for speakers (s = 30,
-m = 0.2), chosen before the first run. Features are log-mel energies of 10 recordings of each digit, without
-their mean over time, which removes most of the microphone. It is read speech of single words, so compare the
-losses, not the rates with those of VoxCeleb.
+AudioMNIST (github.com/soerenab/AudioMNIST, MIT): 60 people say the digits. Each of five splits trains on 48
+of them and compares all pairs of recordings of the other 12; the metric is the equal error rate. The three
+losses share network, data order and settings; scale and margin are the usual ones for speakers (s = 30, m =
+0.2), chosen before the first run. Features are log-mel energies of 10 recordings of each digit, minus their
+mean over time, which removes most of the effect of the microphone. These are single spoken words, so compare
+the losses with each other, not the error rates with those on VoxCeleb.
 
-The last part keeps a head while speakers change: 8 of 48 leave, 12 join.
+The last part keeps a head when the speakers change: 8 of 48 leave, 12 join.
 
 Run: git clone https://github.com/soerenab/AudioMNIST && python examples/speakers.py AudioMNIST/data
 """
@@ -92,7 +92,7 @@ def mel_filters() -> Tensor:
 
 
 def log_mel(path: Path, filters: Tensor) -> Tensor:
-    """The first FRAMES frames of a recording, repeated if it is shorter, less their mean over time."""
+    """The first FRAMES frames of a recording, repeated if it is shorter, minus their mean over time."""
     rate, samples = wavfile.read(path)
     sound = resample_poly(samples.astype(np.float32) / 32768, RATE, rate)
     wave = torch.from_numpy(np.ascontiguousarray(sound, np.float32))
@@ -105,7 +105,7 @@ def log_mel(path: Path, filters: Tensor) -> Tensor:
 
 
 def load(root: Path, cache: Path) -> Recordings:
-    """All recordings ROOT/SPEAKER/DIGIT_SPEAKER_NUMBER.wav with NUMBER below 10, read once."""
+    """Load all recordings ROOT/SPEAKER/DIGIT_SPEAKER_NUMBER.wav with NUMBER below 10."""
     if not cache.is_file():
         files = sorted(f for f in root.glob("*/*.wav") if int(f.stem.split("_")[2]) < 10)
         if not files:
@@ -119,7 +119,7 @@ def load(root: Path, cache: Path) -> Recordings:
 
 
 class Network(nn.Module):
-    """Convolutions over time, then mean and deviation over time: a small x-vector network."""
+    """A small x-vector network: convolutions over time, then mean and standard deviation over time."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ def error_rate(network: Network, data: Recordings, names: Sequence[str]) -> floa
 
 
 def splits(speakers: np.ndarray, count: int, held_out: int) -> list[tuple[list[str], list[str]]]:
-    """`count` times the speakers to train on and those held out, each of whom is held out once."""
+    """`count` splits into training and held-out speakers; each speaker is held out once."""
     names = np.random.default_rng(0).permutation(np.unique(speakers))
     parts = [names[held_out * i : held_out * (i + 1)].tolist() for i in range(count)]
     return [(sorted(set(names.tolist()) - set(part)), sorted(part)) for part in parts]
@@ -191,7 +191,7 @@ def splits(speakers: np.ndarray, count: int, held_out: int) -> list[tuple[list[s
 def changed_speakers(
     data: Recordings, names: Sequence[str], joining: Sequence[str], epochs: int
 ) -> dict[str, float]:
-    """Accuracy on those who stay, right after 8 have left and others have joined: kept and fresh head."""
+    """Accuracy on the remaining speakers right after the change, with the kept head and with a new one."""
     projection = train(data, names, OBJECTIVES["AAM-Softmax"], seed=0, epochs=epochs)
     later = [*names[8:], *joining]
     staying = torch.from_numpy(np.isin(data.speakers, names[8:]))
@@ -214,7 +214,7 @@ def main(
     epochs: int = EPOCHS,
     held_out: int = HELD_OUT,
 ) -> Path:
-    """Run what the record lacks, and print a table."""
+    """Run what is missing in the record, and print a table."""
     commit()
     torch.set_num_threads(1)
     path = Path(out)

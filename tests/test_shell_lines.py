@@ -56,22 +56,22 @@ def test_lines_are_found():
     assert shell_lines(text) == ["tammes a b"]
 
 
-def picture(colour: tuple[int, int, int], path: Path, size: tuple[int, int] = (24, 24)) -> None:
+def picture(color: tuple[int, int, int], path: Path, size: tuple[int, int] = (24, 24)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng(len(str(path))).integers(-30, 30, (*size[::-1], 3))
-    Image.fromarray((np.array(colour) + noise).clip(0, 255).astype(np.uint8)).save(path)
+    Image.fromarray((np.array(color) + noise).clip(0, 255).astype(np.uint8)).save(path)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with everything that the lines name."""
     here = tmp_path_factory.mktemp("place")
-    colours = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
-    for name, colour in colours.items():
+    colors = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
+    for name, color in colors.items():
         for i in range(1, 9):
-            picture(colour, here / "photos" / name / f"{i}.png")
-            picture(colour, here / "faces" / name / f"{name}_{i:04d}.png")
-        picture(colour, here / "new" / f"{name}.jpg")
+            picture(color, here / "photos" / name / f"{i}.png")
+            picture(color, here / "faces" / name / f"{name}_{i:04d}.png")
+        picture(color, here / "new" / f"{name}.jpg")
     pairs = ["2", "red\t1\t2", "green\t1\t2", "red\t1\tgreen\t1", "red\t2\tblue\t1"]
     (here / "pairs.txt").write_text("\n".join(pairs) + "\n")
     market = here / "data" / "Market-1501-v15.09.15"

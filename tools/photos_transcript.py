@@ -1,4 +1,4 @@
-"""Regenerate docs/photos-transcript.md: from a folder of photos to a model, a page and ONNX.
+"""Regenerate docs/photos-transcript.md: from a folder of photos to a model, a report and an ONNX file.
 
 Runs each command on a folder of photos, in a fresh directory, and writes what it printed, with pictures of
 the page, to the documentation. The page of the docs was made from six classes of 40 photos of the flowers in
@@ -45,7 +45,7 @@ STEPS = (
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints, on both streams."""
+    """Run a command and return what it prints to both streams."""
     words = [sys.executable, "-m", *shlex.split(command)]
     done = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
@@ -54,7 +54,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def photograph(page: Path) -> None:
-    """Pictures of the top of a page, at the widths of a desk and of a phone."""
+    """Screenshots of the top of a page, at the widths of a desktop and a phone."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
@@ -68,7 +68,7 @@ def photograph(page: Path) -> None:
 
 
 def _shrink(picture: Path) -> None:
-    """256 colors take a third of the bytes."""
+    """Reduce a picture to 256 colors: a third of the bytes."""
     Image.open(picture).convert("RGB").quantize(256).save(picture, optimize=True)
 
 

@@ -1,6 +1,6 @@
-"""What a fresh install can do; `make wheel-test` runs it with the Python of an empty environment.
+"""Smoke test of an installed wheel; `make wheel-test` runs it in an empty environment.
 
-Without arguments the library alone, with "lab" the command line too.
+Without arguments it tests the library, with "lab" also the command line.
 """
 
 import subprocess
@@ -40,7 +40,7 @@ def library() -> None:
 
 
 def lab() -> None:
-    """The command line: the version, and the demo."""
+    """Run the command line: --version and the demo."""
     tool = Path(sys.executable).with_name("tammes")
     assert subprocess.check_output([tool, "--version"], text=True).startswith("tammes ")
     with tempfile.TemporaryDirectory() as folder:

@@ -37,7 +37,7 @@ def batch(k=K):
 
 
 def stepped(head, kind):
-    """An optimiser with two steps behind it."""
+    """An optimizer with two steps behind it."""
     optimizer = OPTIMIZERS[kind](head.weight)
     for _ in range(2):
         optimizer.zero_grad()

@@ -172,7 +172,7 @@ def test_a_state_is_loaded_from_a_dtensor_from_all_rows_and_from_a_rank_s_own(ki
 
 
 def model_of(kind, rank):
-    """A backbone in FSDP2 and a sharded head, with an optimiser that has stepped."""
+    """A backbone in FSDP2 and a sharded head, with an optimizer that has stepped."""
     torch.manual_seed(rank)  # FSDP2 takes what each rank has: the backbone is made the same below
     backbone = backbone_of()
     fully_shard(backbone)
@@ -316,7 +316,7 @@ def test_all_rows_from_one_file_reach_their_ranks(kind, ranks, tmp_path):
 
 
 def by_save_head(rank, world, source, target):
-    """`save_head` and `load_head` of a head on a mesh, with the optimiser's state."""
+    """`save_head` and `load_head` of a head on a mesh, with the optimizer's state."""
     head = sharded_head("mesh", prototypes())
     optimizer = torch.optim.AdamW(head.param_groups(), lr=0.1)
     if source is not None:

@@ -113,18 +113,18 @@ def logits_weight():
     return torch.linspace(-1, 2, 77, dtype=torch.float64).view(11, 7)
 
 
-def test_what_is_minimised_is_the_mean_over_ranks_of_what_each_rank_differentiates(ranks):
+def test_what_is_minimized_is_the_mean_over_ranks_of_what_each_rank_differentiates(ranks):
     results = ranks(3, conventions)
     for name in ("factors", "rows", "logits"):
         head, (z, labels) = alone(prototypes(7)), batch(7)
         z = z.requires_grad_()
         if name == "factors":
-            minimised = (1 + 2 + 3) / 3 * head(z, labels)
+            minimized = (1 + 2 + 3) / 3 * head(z, labels)
         elif name == "rows":
-            minimised = (head(z, labels, reduction="none") * rows_weight()).sum() / 3
+            minimized = (head(z, labels, reduction="none") * rows_weight()).sum() / 3
         else:
-            minimised = (head.logits(z) * logits_weight()).sum() / 3
-        minimised.backward()
+            minimized = (head.logits(z) * logits_weight()).sum() / 3
+        minimized.backward()
         torch.testing.assert_close(torch.cat([r[name][0] for r in results]), 3 * z.grad)
         torch.testing.assert_close(torch.cat([r[name][1] for r in results]), head.weight.grad)
 

@@ -56,7 +56,7 @@ def dense_head(weight, objective, **options):
 
 
 def sharded_numbers(head, z, labels, world_size, **options):
-    """Of the sum over all rows, where ranks get the losses of their own: the mean over ranks is minimised."""
+    """Of the sum over all rows, where ranks get the losses of their own: the mean over ranks is minimized."""
     unreduced = getattr(head.objective, "reduction", "mean") == "none"
     return numbers_of(head, z, labels, times=world_size if unreduced else 1, **options)
 

@@ -55,15 +55,15 @@ def test_lemma_2_1_the_simplex_has_the_least_energy(k, power):
 @pytest.mark.parametrize("power", [0.0, 2.0])
 def test_lemma_2_1_descent_reaches_the_simplex(power):
     w = rand(4, 5).requires_grad_()
-    optimiser = torch.optim.LBFGS([w], max_iter=100, line_search_fn="strong_wolfe", tolerance_change=1e-15)
+    optimizer = torch.optim.LBFGS([w], max_iter=100, line_search_fn="strong_wolfe", tolerance_change=1e-15)
 
     def closure() -> float:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         energy = riesz_energy(w, power)
         energy.backward()
         return energy.item()
 
-    optimiser.step(closure)
+    optimizer.step(closure)
     cosines = (normalize(w) @ normalize(w).T)[~torch.eye(4, dtype=torch.bool)]
     assert cosines.tolist() == pytest.approx([-1 / 3] * 12, abs=1e-5)
 

@@ -41,16 +41,16 @@ def on_circle(angles: list[float], d: int = 9) -> torch.Tensor:
     return torch.stack([turn.cos(), turn.sin()], 1) @ rotation(d)[:2]
 
 
-def centred_axes(k: int, d: int) -> torch.Tensor:
+def centered_axes(k: int, d: int) -> torch.Tensor:
     """A regular simplex of k unit vectors, each near to its axis where there is one for all."""
-    centred = torch.eye(k, dtype=torch.float64) - 1 / k
+    centered = torch.eye(k, dtype=torch.float64) - 1 / k
     if k > d:
-        centred = centred @ torch.linalg.svd(centred).Vh[:d].T
-    return normalize(torch.nn.functional.pad(centred, (0, d - centred.shape[1])))
+        centered = centered @ torch.linalg.svd(centered).Vh[:d].T
+    return normalize(torch.nn.functional.pad(centered, (0, d - centered.shape[1])))
 
 
-def dense_sample_margins(z, w, y, normalised=True):
-    scores = normalize(z) @ normalize(w).T if normalised else z @ w.T
+def dense_sample_margins(z, w, y, normalized=True):
+    scores = normalize(z) @ normalize(w).T if normalized else z @ w.T
     own = scores[torch.arange(len(y)), y]
     scores[torch.arange(len(y)), y] = -math.inf
     return own - scores.amax(1)
@@ -74,7 +74,7 @@ class TestClassMargin:
     def test_the_closest_pair_is_found_in_a_crowd_whose_cosines_round_to_one(self, rows, tile_of):
         tile_of(rows)
         crowd = on_circle([0.0, 3e-9, 1e-8, 1.5e-8, 1.7e-8, 1e-7])
-        assert nearest_prototypes(crowd).neighbour.tolist() == [1, 0, 3, 4, 3, 4]
+        assert nearest_prototypes(crowd).neighbor.tolist() == [1, 0, 3, 4, 3, 4]
         assert class_margin(crowd).item() == pytest.approx(2e-9, rel=1e-5)
 
     def test_gradient_passes_through_the_closest_pair(self):
@@ -83,7 +83,7 @@ class TestClassMargin:
         class_margin(w).backward()
         nearest = nearest_prototypes(w.detach())
         closest = int(nearest.angle.argmin())
-        pair = {closest, int(nearest.neighbour[closest])}
+        pair = {closest, int(nearest.neighbor[closest])}
         assert {i for i in range(6) if w.grad[i].abs().sum() > 0} == pair
 
     def test_coincident_prototypes_have_margin_zero_and_a_zero_gradient(self):
@@ -95,17 +95,17 @@ class TestClassMargin:
     def test_a_zero_prototype_is_orthogonal_to_every_other(self):
         w = tensor([[0.0, 0.0], [-1.0, 0.0], [1.0, 1e-3], [0.0, 0.0]], requires_grad=True)
         assert nearest_prototypes(w).angle.tolist() == pytest.approx([math.pi / 2] * 4)
-        assert nearest_prototypes(w).neighbour.tolist() == [1, 0, 0, 0]
+        assert nearest_prototypes(w).neighbor.tolist() == [1, 0, 0, 0]
         blank = torch.zeros(3, 2, requires_grad=True)
         class_margin(blank).backward()
         assert blank.grad.abs().max() == 0
 
-    def test_a_prototype_that_is_not_finite_makes_the_margin_nan_and_spoils_no_other_neighbour(self):
+    def test_a_prototype_that_is_not_finite_makes_the_margin_nan_and_spoils_no_other_neighbor(self):
         w = on_circle([0.0, 1.0, 2.5, 2.6])
         w[2, 0] = math.nan
         assert class_margin(w).isnan()
         nearest = nearest_prototypes(w)
-        assert nearest.neighbour[[0, 1, 3]].tolist() == [1, 0, 1]
+        assert nearest.neighbor[[0, 1, 3]].tolist() == [1, 0, 1]
         assert nearest.angle.isnan().tolist() == [False, False, True, False]
 
     def test_half_precision_prototypes_are_measured_in_full(self):
@@ -120,9 +120,9 @@ class TestClassMargin:
         order = torch.randperm(k, generator=torch.Generator().manual_seed(seed))
         moved = (w * torch.arange(1.0, k + 1)[:, None])[order] @ rotation(d, seed)
         assert class_margin(moved).item() == pytest.approx(class_margin(w).item(), abs=1e-12)
-        # Ties (k = 2) apart, each class keeps its neighbour under its new number.
+        # Ties (k = 2) apart, each class keeps its neighbor under its new number.
         before, after = nearest_prototypes(w), nearest_prototypes(moved)
-        assert torch.equal(order[after.neighbour], before.neighbour[order])
+        assert torch.equal(order[after.neighbor], before.neighbor[order])
 
 
 class TestNearest:
@@ -133,34 +133,34 @@ class TestNearest:
         cosine = normalize(w) @ normalize(w).T
         cosine.fill_diagonal_(-math.inf)
         nearest = nearest_prototypes(w)
-        assert torch.equal(nearest.neighbour, cosine.argmax(1))
+        assert torch.equal(nearest.neighbor, cosine.argmax(1))
         assert torch.allclose(nearest.angle, cosine.amax(1).acos(), atol=1e-12)
         assert class_margin(w) == nearest.angle.min()
 
     @pytest.mark.parametrize("rows", [1, 2, 3, 64])
     def test_ties_go_to_the_lowest_index(self, rows, tile_of):
         tile_of(rows)
-        assert nearest_prototypes(AXES).neighbour.tolist() == [1, 0, 1, 0, 0]
-        simplex = centred_axes(7, 9) @ rotation(9)
-        assert nearest_prototypes(simplex).neighbour.tolist() == [1, 0, 0, 0, 0, 0, 0]
+        assert nearest_prototypes(AXES).neighbor.tolist() == [1, 0, 1, 0, 0]
+        simplex = centered_axes(7, 9) @ rotation(9)
+        assert nearest_prototypes(simplex).neighbor.tolist() == [1, 0, 0, 0, 0, 0, 0]
         twins = on_circle([0.3, 2.0, 0.7, 2.0, 0.7, 0.7])
-        assert nearest_prototypes(twins).neighbour.tolist() == [2, 3, 4, 1, 2, 2]
+        assert nearest_prototypes(twins).neighbor.tolist() == [2, 3, 4, 1, 2, 2]
 
 
 class TestSampleMargins:
-    @pytest.mark.parametrize("normalised", [True, False])
+    @pytest.mark.parametrize("normalized", [True, False])
     @pytest.mark.parametrize("rows", [1, 4, 13, 64])
-    def test_every_block_size_agrees_with_the_dense_formula(self, rows, normalised, tile_of):
+    def test_every_block_size_agrees_with_the_dense_formula(self, rows, normalized, tile_of):
         tile_of(rows)
         z, w, y = rand(29, 5), rand(13, 5, seed=1), torch.arange(29) * 3 % 13
-        ours = sample_margins(z, w, y, normalize=normalised)
-        assert torch.allclose(ours, dense_sample_margins(z, w, y, normalised), atol=1e-12)
+        ours = sample_margins(z, w, y, normalize=normalized)
+        assert torch.allclose(ours, dense_sample_margins(z, w, y, normalized), atol=1e-12)
 
-    @pytest.mark.parametrize("normalised", [True, False])
-    def test_gradients(self, normalised, tile_of):
+    @pytest.mark.parametrize("normalized", [True, False])
+    def test_gradients(self, normalized, tile_of):
         tile_of(3)
         z, w, y = rand(5, 3).requires_grad_(), rand(4, 3, seed=1).requires_grad_(), tensor([0, 3, 1, 1, 2])
-        assert torch.autograd.gradcheck(lambda z, w: sample_margins(z, w, y, normalize=normalised), (z, w))
+        assert torch.autograd.gradcheck(lambda z, w: sample_margins(z, w, y, normalize=normalized), (z, w))
 
     def test_the_lowest_of_tied_rivals_takes_the_gradient(self, tile_of):
         tile_of(2)
@@ -232,9 +232,9 @@ class TestCeilings:
     @pytest.mark.parametrize(("k", "d"), [(2, 2), (3, 2), (10, 64), (100, 99)])
     def test_the_simplex_reaches_both(self, k, d):
         w = (
-            centred_axes(k, d)
+            centered_axes(k, d)
             if k <= d
-            else centred_axes(k, k) @ torch.linalg.svd(centred_axes(k, k)).Vh[:d].T
+            else centered_axes(k, k) @ torch.linalg.svd(centered_axes(k, k)).Vh[:d].T
         )
         mean = mean_sample_margin(w, w, torch.arange(k)).item()
         assert mean == pytest.approx(k / (k - 1))
@@ -243,7 +243,7 @@ class TestCeilings:
 
     @pytest.mark.parametrize("k", [2, 3, 10])
     def test_orthogonal_features_reach_the_one_of_nonnegative_features(self, k):
-        mean = mean_sample_margin(torch.eye(k, 11).double(), centred_axes(k, 11), torch.arange(k)).item()
+        mean = mean_sample_margin(torch.eye(k, 11).double(), centered_axes(k, 11), torch.arange(k)).item()
         assert mean == pytest.approx(math.sqrt(k / (k - 1)))
         assert sample_margin_ceiling(k, 11, nonnegative=True) == pytest.approx(mean)
 
@@ -255,14 +255,14 @@ class TestCeilings:
     @pytest.mark.parametrize("nonnegative", [False, True])
     def test_ascent_does_not_exceed_the_mean_s(self, k, d, nonnegative):
         w, z = rand(k, d).requires_grad_(), rand(k, d, seed=1).requires_grad_()
-        optimiser = torch.optim.Adam([w, z], lr=0.05)
+        optimizer = torch.optim.Adam([w, z], lr=0.05)
         means = []
         for _ in range(60):
             features = z.abs() if nonnegative else z
             mean = mean_sample_margin(features, w, torch.arange(k))
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (-mean).backward()
-            optimiser.step()
+            optimizer.step()
             means.append(mean.item())
         assert means[0] + 0.1 < max(means) <= sample_margin_ceiling(k, d, nonnegative=nonnegative) + 1e-12
 
@@ -277,7 +277,7 @@ class TestCeilings:
 
 def test_centroid_norm_is_that_of_the_unit_prototypes():
     assert centroid_norm(tensor([[5.0, 0.0], [0.0, 0.1]])).item() == pytest.approx(math.sqrt(0.5))
-    assert centroid_norm(centred_axes(5, 7)).item() == pytest.approx(0, abs=1e-15)
+    assert centroid_norm(centered_axes(5, 7)).item() == pytest.approx(0, abs=1e-15)
 
 
 def test_norm_ratio_is_largest_over_smallest():

@@ -61,7 +61,7 @@ def test_closed_forms_are_returned_at_once_and_certified(k, d, degrees):
 def test_the_24_cell_is_found_in_four_dimensions():
     packing = pack(24, 4)
     assert math.degrees(packing.angle) == pytest.approx(60.0, abs=1e-6)
-    assert len(packing.contacts) == 24 * 8 // 2  # every vertex of the 24-cell has eight neighbours
+    assert len(packing.contacts) == 24 * 8 // 2  # every vertex of the 24-cell has eight neighbors
 
 
 def test_contacts_and_rattlers_partition_the_points():

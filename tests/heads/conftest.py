@@ -11,7 +11,7 @@ K, D, N = 7, 5, 11
 
 @pytest.fixture
 def objective():
-    """A sum of a loss, a regulariser of samples and one of prototypes."""
+    """A sum of a loss, a regularizer of samples and one of prototypes."""
     return CosFace(scale=8, margin=0.2) + 0.5 * SampleMargin() + 10 * ZeroCentroid()
 
 

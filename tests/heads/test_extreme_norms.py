@@ -50,7 +50,7 @@ def test_loss_and_gradients_do_not_depend_on_norms(of, length, block_size):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_norm_of_a_row_does_not_depend_on_its_neighbours():
+def test_the_norm_of_a_row_does_not_depend_on_its_neighbors():
     rows = torch.randn(1000, 33, generator=torch.Generator().manual_seed(0))
     for other in (torch.zeros(1, 33), torch.full((1, 33), 1e30)):
         assert safe_norm(torch.cat([rows, other]))[:-1].equal(safe_norm(rows))

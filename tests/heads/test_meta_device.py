@@ -157,7 +157,7 @@ class Model(transformers.PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module):
-        """Trained weights are all there; nothing to initialise."""
+        """Trained weights are all there; nothing to initialize."""
 
     def forward(self, pixels, labels=None):
         return self.head(self.encoder(pixels), labels)

@@ -362,15 +362,15 @@ def test_a_sampled_head_loads_a_checkpoint_of_an_unsampled_one():
 def test_prototypes_learn_their_classes_from_samples():
     torch.manual_seed(0)
     k, d = 150, 16
-    centres = nn.functional.normalize(torch.randn(k, d), dim=1)
+    centers = nn.functional.normalize(torch.randn(k, d), dim=1)
     head = PrototypeHead(d, k, NormFace(scale=16), sample_rate=0.1)
     optimizer = RowSGD(head.param_groups(), lr=1.0, momentum=0.9)
     for _ in range(150):
         labels = torch.randint(k, (32,))
         optimizer.zero_grad()
-        head(centres[labels] + 0.1 * torch.randn(32, d), labels).backward()
+        head(centers[labels] + 0.1 * torch.randn(32, d), labels).backward()
         optimizer.step()
-    assert (head.predict(centres) == torch.arange(k)).float().mean() > 0.97
+    assert (head.predict(centers) == torch.arange(k)).float().mean() > 0.97
 
 
 def sampler_of(rate):

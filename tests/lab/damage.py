@@ -186,14 +186,13 @@ def run_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
     from tammes.lab.training.config import Config, read_resolved
     from tammes.lab.training.face_verification import known_curve
     from tammes.lab.training.loop import train
-    from tammes.lab.training.run_folder import RunFolder
-    from tammes.lab.training.storage import read_state
+    from tammes.lab.training.run_folder import RunFolder, read_state
 
     sample_map.project = lambda points: points[:, :2]  # t-SNE takes seconds
     rng = np.random.default_rng(1)
     images, labels = rng.integers(0, 256, (24, 16, 16, 3), dtype=np.uint8), np.arange(24) % 3
-    np.savez(folder / "colours.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
-    config = Config(data=str(folder / "colours.npz"), model="cnn4", embedding=4, epochs=1, batch_size=8)
+    np.savez(folder / "colors.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    config = Config(data=str(folder / "colors.npz"), model="cnn4", embedding=4, epochs=1, batch_size=8)
     train(config, folder / "run")
     run = RunFolder(folder / "run")
     (folder / "run" / "verification").mkdir()

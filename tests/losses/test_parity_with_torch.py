@@ -198,7 +198,7 @@ def test_another_ignore_index(batch):
     assert_parity(CrossEntropy()(z, w, y, ignore_index=3), F.cross_entropy(z @ w.T, y, ignore_index=3), z, w)
 
 
-def test_normalised_cross_entropy_is_normface_and_torchs_of_scaled_cosines(batch):
+def test_normalized_cross_entropy_is_normface_and_torchs_of_scaled_cosines(batch):
     z, w, y = batch
     theirs = F.cross_entropy(9 * F.normalize(z, dim=1) @ F.normalize(w, dim=1).T, y)
     assert_parity(CrossEntropy(normalize=True, scale=9)(z, w, y), theirs, z, w)

@@ -41,14 +41,14 @@ def test_nc1_and_nc3_are_the_printed_formulas(rows, tile_of):
     tile_of(rows)
     z, w, labels = batch()
     means = torch.stack([z[labels == c].mean(0) for c in range(5)])
-    centred = means - z.mean(0)
+    centered = means - z.mean(0)
     residual = z - means[labels]
-    within, between = residual.T @ residual / len(z), centred.T @ centred / 5
+    within, between = residual.T @ residual / len(z), centered.T @ centered / 5
     measured = neural_collapse(z, w, labels)
     assert measured.nc1 == pytest.approx(
         torch.trace(within @ torch.linalg.pinv(between, rtol=1e-9)).item() / 5
     )
-    assert measured.nc3 == pytest.approx((w / w.norm() - centred / centred.norm()).square().sum().item())
+    assert measured.nc3 == pytest.approx((w / w.norm() - centered / centered.norm()).square().sum().item())
 
 
 def test_nc2_of_orthogonal_prototypes_of_two_lengths():
@@ -57,15 +57,20 @@ def test_nc2_of_orthogonal_prototypes_of_two_lengths():
     assert tuple(neural_collapse(z, w, labels).nc2_weight) == pytest.approx((0.5, 0.0, 1 / 3))
 
 
-def test_nc2_of_the_means_is_of_the_centred_means():
+def test_nc2_of_the_means_is_of_the_centered_means():
     z, w, labels = batch()
-    centred = torch.stack([z[labels == c].mean(0) for c in range(5)])
-    centred = centred - centred.mean(0)
+    centered = torch.stack([z[labels == c].mean(0) for c in range(5)])
+    centered = centered - centered.mean(0)
     cosines = torch.tensor(
-        [(normalize(centred[i]) @ normalize(centred[j])).item() for i in range(5) for j in range(5) if i != j]
+        [
+            (normalize(centered[i]) @ normalize(centered[j])).item()
+            for i in range(5)
+            for j in range(5)
+            if i != j
+        ]
     )
     norms, angles, distance = neural_collapse(z, w, labels).nc2_means
-    lengths = centred.norm(dim=1)
+    lengths = centered.norm(dim=1)
     assert norms == pytest.approx((lengths.std(correction=0) / lengths.mean()).item())
     assert angles == pytest.approx(cosines.std(correction=0).item())
     assert distance == pytest.approx((cosines + 0.25).abs().mean().item())

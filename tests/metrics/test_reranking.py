@@ -47,7 +47,7 @@ def test_distances_are_those_of_the_published_procedure(k1, k2, weight):
 
 
 def test_reranking_helps_where_classes_are_threads():
-    # Points along two far arcs: the ends of an arc are further apart than the arcs, but neighbours link them.
+    # Points along two far arcs: the ends of an arc are further apart than the arcs, but neighbors link them.
     t = torch.linspace(0, 1, 40, dtype=torch.float64)
     arcs = torch.stack([torch.stack([3 * t, t * 0], 1), torch.stack([3 * t, t * 0 + 0.7], 1)]).flatten(0, 1)
     people = torch.arange(2).repeat_interleave(40)

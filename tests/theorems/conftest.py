@@ -32,8 +32,8 @@ def units() -> Points:
 
 
 @pytest.fixture
-def centred(units: Points) -> Points:
-    """`centred(k, d, seed)`: k random unit vectors whose sum is zero."""
+def centered(units: Points) -> Points:
+    """`centered(k, d, seed)`: k random unit vectors whose sum is zero."""
 
     def draw(k: int, d: int, seed: int) -> Tensor:
         points = units(k, d, seed)

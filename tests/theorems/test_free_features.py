@@ -99,10 +99,10 @@ def test_toy_gradients_of_normface_vanish_short_of_the_optimum(units):
 
 def test_toy_cosine_annealing_ends_at_the_largest_rate():
     """500,000 epochs are fifty half periods of T_max = 10,000: an even number (erratum 12)."""
-    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=10)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
     for _ in range(500):
-        optimiser.step()
+        optimizer.step()
         schedule.step()
     assert schedule.get_last_lr()[0] == pytest.approx(0.1)
     assert 500_000 // 10_000 == 500 // 10
@@ -160,7 +160,7 @@ def test_no_step_from_the_end_goes_down(objective, units):
             assert value(*moved) >= found.loss - 1e-3
 
 
-def test_skewed_counts_and_a_stiff_r_w_take_few_evaluations(long_tailed, monkeypatch):
+def test_imbalanced_counts_and_a_stiff_r_w_take_few_evaluations(long_tailed, monkeypatch):
     """Table 2 has 240 such cells; in plain coordinates this one took 2,000."""
     from tammes.theory import optima
 

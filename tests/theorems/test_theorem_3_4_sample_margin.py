@@ -55,17 +55,17 @@ def test_r_sm_is_never_below_its_mean_form(units):
     assert min(gaps) > 0.01
 
 
-def test_the_mean_form_of_r_sm_is_least_where_prototypes_coincide(centred):
+def test_the_mean_form_of_r_sm_is_least_where_prototypes_coincide(centered):
     """{a, a, -a, -a} ties the simplex, as does every set of unit vectors that sum to zero (erratum 5)."""
     a = tensor([[0.6, 0.8, 0.0]], dtype=torch.float64)
     twins = torch.cat([a, a, -a, -a])
     assert at(MEAN, twins, twins) == pytest.approx(sample_margin_bound(4))
     assert at(MAX, twins, twins) == pytest.approx(0.0, abs=1e-12)
     for k in (4, 5, 8):
-        w = centred(k, k, seed=k)
+        w = centered(k, k, seed=k)
         assert at(MEAN, w, w) == pytest.approx(sample_margin_bound(k))
         assert class_margin(w) < math.acos(-1 / (k - 1)) - 0.01
-    three = centred(3, 3, seed=0)
+    three = centered(3, 3, seed=0)
     assert class_margin(three).item() == pytest.approx(math.acos(-1 / 2))
 
 
@@ -109,11 +109,11 @@ def test_behind_a_relu_m_samp_stays_below_the_root(k, d, units):
 def test_behind_a_relu_descent_of_r_sm_reaches_the_root(units):
     k, d = 5, 7
     raw, w = units(k, d, 0).abs().requires_grad_(), units(k, d, 1).requires_grad_()
-    optimiser = torch.optim.Adam([raw, w], lr=0.03)
+    optimizer = torch.optim.Adam([raw, w], lr=0.03)
     for _ in range(400):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = MAX(raw.relu(), w, torch.arange(k))
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         assert loss >= -math.sqrt(k / (k - 1)) - 1e-12
     assert -loss.item() == pytest.approx(math.sqrt(k / (k - 1)), abs=0.02)

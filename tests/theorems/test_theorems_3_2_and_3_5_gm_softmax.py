@@ -187,14 +187,14 @@ PER_CLASS = {
 }
 
 
-def test_theorem_3_5_with_a_zero_centroid_nothing_beats_the_bound_on_any_class_sizes(centred, units):
+def test_theorem_3_5_with_a_zero_centroid_nothing_beats_the_bound_on_any_class_sizes(centered, units):
     """Also with alpha1 = 0, where the paper asks for 1/2: only alpha1 >= -1/(k-1) is needed."""
     counts = [400, 150, 60, 25, 10, 1]
     loss = GMSoftmax(scale=3.0, **PER_CLASS)
     bound = gm_softmax_bound(6, scale=3.0, **PER_CLASS, counts=counts)
     assert at(loss, simplex(6, 5), simplex(6, 5), counts) == pytest.approx(bound)
     for seed in range(30):
-        w = centred(6, 5, seed)
+        w = centered(6, 5, seed)
         for z in (w, units(6, 5, seed)):
             assert at(loss, w, z, counts) >= bound - 1e-12
 

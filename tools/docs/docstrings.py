@@ -1,7 +1,7 @@
-"""An extension of griffe: our docstrings as Markdown.
+"""A griffe extension that converts docstrings to Markdown.
 
-They are written for `help()` and Sphinx: `:math:`, `.. math::` and bare doctests. Here they become TeX
-between dollars and fenced examples.
+Docstrings are written for `help()` and Sphinx, with `:math:`, `.. math::` and bare doctests. These become TeX
+between dollar signs and fenced code blocks.
 """
 
 import re
@@ -32,7 +32,7 @@ def _display(match: re.Match[str]) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites every docstring when its object has been read."""
+    """Rewrites the docstring of every object."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:

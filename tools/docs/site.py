@@ -1,4 +1,4 @@
-"""A hook of mkdocs: generated pages, links that leave docs/, and formulas without scripts.
+"""An mkdocs hook for generated pages, links out of docs/, and formulas without scripts.
 
 - The API pages are generated from the imports in each room's `__init__.pyi`: no public name is left out,
   and one without a docstring fails the build.
@@ -6,7 +6,7 @@
 - CONTRIBUTING.md and CHANGELOG.md become pages.
 - The pages must also read well on a code host, so they link to `../results/a.png` and `../tests/a.py`.
   Pictures are copied into the site; other files become links to the repository.
-- TeX becomes MathML, which browsers draw without a script or a font from elsewhere.
+- TeX becomes MathML, which browsers render without scripts or remote fonts.
 """
 
 import ast
@@ -48,14 +48,14 @@ NAME = re.compile(r"<a\b.*?</a>|<h1.*?</h1>|<code>(?:tammes\.)?((?:\w+\.)*)(\w+)
 
 
 def public_names(stub: Path) -> list[str]:
-    """The names that a module imports to export them, without the rooms themselves."""
+    """The names that a module imports in order to export them, without submodules."""
     body = ast.parse(stub.read_text(encoding="utf-8")).body
     imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.module != "tammes"]
     return [alias.asname or alias.name for node in imports for alias in node.names]
 
 
 def documented() -> dict[str, list[str]]:
-    """For each package with a page, its public names; a name that the face exports too stands in its room."""
+    """The public names of each package with a page. Names that `tammes` re-exports are listed there."""
     rooms = {f"tammes.{room}": SOURCE / room for room in ROOMS}
     labs = {f"tammes.lab.{room}": SOURCE / "lab" / room for room in LABS}
     names = {name: public_names(folder / "__init__.pyi") for name, folder in (rooms | labs).items()}
@@ -103,7 +103,7 @@ def undocumented() -> list[str]:
 
 
 def entries() -> dict[str, str]:
-    """API page and anchor of each public name that cannot be mistaken for an argument or an English word."""
+    """API page and anchor of each public name, except those that are also arguments or English words."""
     found = {}
     for room, names in documented().items():
         parts = room.split(".")
@@ -177,7 +177,7 @@ def _target(here: str, path: str, target: str) -> str:
 
 
 def on_page_content(text: str, page: Any, **_: Any) -> str:
-    """Draw formulas as MathML, and link public names to the API reference."""
+    """Render formulas as MathML, and link public names to the API reference."""
 
     def formula(match: re.Match[str]) -> str:
         display = "block" if match[1] == "div" else "inline"
@@ -210,5 +210,5 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
 
 
 def on_post_template(output: str, config: MkDocsConfig, **_: Any) -> str:
-    """For 404.html, which is served at any path: its links start at the root of the published site."""
+    """Make the links of 404.html absolute, because it is served at any path."""
     return output.replace(SHIM, f"{urlsplit(config.site_url).path}offline-search.js")

@@ -25,7 +25,7 @@ _BLOCK = 2**22
 
 @runtime_checkable
 class Potential(Protocol):
-    """A square matrix of functions of the points of each start; descent minimises the largest entry."""
+    """A square matrix of functions of the points of each start; descent minimizes the largest entry."""
 
     def size(self, points: Points) -> int:
         """Number of rows of the matrix."""
@@ -171,7 +171,7 @@ def lbfgs(
     history: int = 8,
     stop: Callable[[], bool] = lambda: False,
 ) -> Points:
-    """Minimise `objective` from every start in the batch, keeping the rows of `points` on the unit sphere.
+    """Minimize `objective` from every start in the batch, keeping the rows of `points` on the unit sphere.
 
     Each start has its own step size, which shrinks whenever its value has not decreased enough. Stops after
     `iterations`, when ten iterations improved no start by more than `tolerance`, or when `stop()` is true.

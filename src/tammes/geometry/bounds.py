@@ -127,7 +127,7 @@ def _code_size(m: int, d: int, s: float) -> float:
 
 
 def _gegenbauer(order: int, d: int, s: float) -> tuple[float, float]:
-    """The Gegenbauer polynomials of degree order - 1 and order in d dimensions at s, normalised to 1 at 1."""
+    """The Gegenbauer polynomials of degree order - 1 and order in d dimensions at s, normalized to 1 at 1."""
     below, here = 1.0, s
     for i in range(1, order):
         below, here = here, ((2 * i + d - 2) * s * here - i * below) / (i + d - 2)
@@ -158,7 +158,7 @@ def _cubic_root(coefficients: list[float], near: float) -> float:
 
 
 def _snub_cube() -> float:
-    """Cosine of the edge of the snub cube seen from its centre; t is the tribonacci constant."""
+    """Cosine of the edge of the snub cube seen from its center; t is the tribonacci constant."""
     t = (1 + math.cbrt(19 + 3 * math.sqrt(33)) + math.cbrt(19 - 3 * math.sqrt(33))) / 3
     return 1 - 2 * (2 - t) / (3 - t)
 

@@ -1,4 +1,4 @@
-"""Riesz energy of prototypes, whose minimisers tend to optimal packings (paper, eq. 2.4)."""
+"""Riesz energy of prototypes, whose minimizers tend to optimal packings (paper, eq. 2.4)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tammes.geometry.sphere import normalize
 
 
 def riesz_energy(weight: Prototypes, power: float) -> Scalar:
-    r"""Riesz t-energy of the normalised prototypes; t = 0 gives the logarithmic energy.
+    r"""Riesz t-energy of the normalized prototypes; t = 0 gives the logarithmic energy.
 
     .. math::
         E_t = \sum_{i \ne j} \|w_i - w_j\|^{-t}, \qquad E_0 = \sum_{i \ne j} -\log \|w_i - w_j\|

@@ -19,7 +19,7 @@ _CLOSE = 0.99
 class Nearest(NamedTuple):
     """For each class, the nearest other prototype and the angle to it in radians."""
 
-    neighbour: Int[Tensor, " k"]
+    neighbor: Int[Tensor, " k"]
     angle: PerClass
 
 
@@ -51,7 +51,7 @@ def nearest_prototypes(weight: Prototypes) -> Nearest:
     k.
 
     >>> nearest_prototypes(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]))
-    Nearest(neighbour=tensor([1, 2, 1]), angle=tensor([1.5708, 0.7854, 0.7854]))
+    Nearest(neighbor=tensor([1, 2, 1]), angle=tensor([1.5708, 0.7854, 0.7854]))
     """
     tensor_checks.check_prototypes(weight)
     index, _ = _search(weight)
@@ -243,7 +243,7 @@ def _improve_by_chord(
     offset: int,
     close: Int[Tensor, " c"],
 ) -> None:
-    """`_improve` for the rows `close`, whose neighbours are too near to compare by cosines."""
+    """`_improve` for the rows `close`, whose neighbors are too near to compare by cosines."""
     slack = 16 * torch.finfo(u.dtype).eps
     cosine = cosine[close]
     columns = (cosine >= cosine.amax(1, keepdim=True) - _cosine_slack(u)).any(0).nonzero().squeeze(1)

@@ -177,7 +177,7 @@ def pack(
 def softmax_code(
     k: int, d: int, *, seed: int = 0, restarts: int | None = None, time_limit: float | None = 60.0
 ) -> SoftmaxCode:
-    r"""Prototypes and features, one per class, that maximise the smallest sample margin (paper, Theorem 2.2).
+    r"""Prototypes and features, one per class, that maximize the smallest sample margin (paper, Theorem 2.2).
 
     .. math:: \max_{w, z} \gamma_{\min}, \quad \gamma_{\min} = \min_i \min_{j \ne i} (w_i - w_j) \cdot z_i
 

@@ -1,4 +1,4 @@
-"""Points on the unit sphere: normalisation, rotations, angles and tangents."""
+"""Points on the unit sphere: normalization, rotations, angles and tangents."""
 
 import math
 
@@ -17,7 +17,7 @@ def safe_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows 1"]:
     float32 and those of numbers below 1e-19 underflow. A row of denormal entries counts as zero: they have
     lost their precision, and the inverse norm could overflow.
     """
-    if x.is_cuda and x.dtype != torch.float64:  # checking would synchronise; float64 sums are free on GPUs
+    if x.is_cuda and x.dtype != torch.float64:  # checking would synchronize; float64 sums are free on GPUs
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
     elif not tensor_checks.readable(x):
         norm = _scaled_norm(x)

@@ -1,4 +1,10 @@
-"""Prototype heads: the last layer and the loss in one module; dense, streamed, sampled and sharded."""
+"""Prototype heads: the last layer and the loss in one module; dense, streamed, sampled and sharded.
+
+- `PrototypeHead`, and `ShardedPrototypeHead` for several processes;
+- `RowSGD`, `RowAdamW`: optimizers for the sparse gradients of sampled heads; `clip_grad_norm_`;
+- `save_head`, `load_head`: checkpoints for any number of processes;
+- `export_head`, `import_head`, `save_prototypes`: prototypes as single files, also from other libraries.
+"""
 
 from tammes._common.lazy import exports
 

@@ -220,7 +220,7 @@ class PrototypeHead(nn.Module):
 
     @property
     def objective(self) -> Objective:
-        """The objective to minimise; assign a new one at any time, for example to warm up a margin."""
+        """The objective to minimize; assign a new one at any time, for example to warm up a margin."""
         return self._goal.objective
 
     @objective.setter
@@ -448,7 +448,7 @@ class PrototypeHead(nn.Module):
         """Keep the dominant prototype of each class, the one that most of its samples are closest to.
 
         Returns a new head with one prototype per class, and which samples to train it on: those whose angle
-        to the dominant prototype is at most `threshold`, in radians. The others are likely mislabelled. Pass
+        to the dominant prototype is at most `threshold`, in radians. The others are likely mislabeled. Pass
         the embeddings and labels of the training set. A class without samples keeps its first prototype.
         """
         checks.within("threshold", threshold, 0.0, math.pi, "It is in radians: math.radians(75) is 1.31.")

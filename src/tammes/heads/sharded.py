@@ -77,7 +77,7 @@ class ShardedPrototypeHead(PrototypeHead):
     carry no gradient here. `reduction="none"`, `logits` and `predict` return values for the local batch. All
     ranks must make the same calls together.
 
-    Every call starts with a handshake in which the ranks validate their inputs, which synchronises with the
+    Every call starts with a handshake in which the ranks validate their inputs, which synchronizes with the
     device once.
 
     In the `state_dict` the weight is a `DTensor` sharded along its first dimension, so that
@@ -279,7 +279,7 @@ class ShardedPrototypeHead(PrototypeHead):
         reduction: str,
         check: bool,
     ) -> Labelling:
-        """Validate the local batch; label ranges always, since the handshake synchronises anyway."""
+        """Validate the local batch; label ranges always, since the handshake synchronizes anyway."""
         self._check_embeddings(embeddings)
         checks.one_of("reduction", reduction, ("mean", "none"))
         if check:

@@ -1,6 +1,8 @@
-"""Losses and regularisers, which can be added and scaled: `CosFace(...) + 0.5 * SampleMargin()`.
+"""Losses and regularizers, which can be added and scaled: `CosFace(...) + 0.5 * SampleMargin()`.
 
-`tammes.losses.functional` has the formulas as plain functions.
+`dir(tammes.losses)` lists them, `CATALOGUE` has all classes, `parse` reads objectives from text, and
+`suggest_scale` recommends a scale. `tammes.losses.functional` has the formulas as plain functions. To write
+your own loss, derive from `SampleTerm` or use `make_loss`.
 """
 
 from tammes._common.lazy import exports

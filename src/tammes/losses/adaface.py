@@ -28,7 +28,7 @@ def adaface(scores: Scores, *, margin: float, concentration: float) -> PerSample
         \ell_i = \operatorname{softplus}(\mathrm{rest}_i - s (\cos(\theta_{i y_i} + g_{angle}) - g_{add})),
         \quad g_{angle} = -m \hat{z}_i, \quad g_{add} = m \hat{z}_i + m
 
-    where :math:`\hat{z}_i` is the norm, standardised by its running mean and standard deviation, times h =
+    where :math:`\hat{z}_i` is the norm, standardized by its running mean and standard deviation, times h =
     `concentration`, clipped to [-1, 1]. No gradient flows through it. The angle is clipped to [0, pi].
 
     Reference: Kim, Jain, Liu, "AdaFace: quality adaptive margin for face recognition", 2022.
@@ -49,9 +49,10 @@ def clipped_angle(cosine: PerSample, angle: PerSample) -> PerSample:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaFace(SampleTerm):
-    """`adaface` as a term. The head keeps the running mean and standard deviation of the feature norms.
+    """Softmax loss with a margin that adapts to the feature norm, a measure of image quality.
 
-    `momentum` is the weight of the current batch in the running statistics.
+    The head keeps the running mean and standard deviation of the feature norms; `momentum` is the weight of
+    the current batch in them. Formula and reference: `tammes.losses.functional.adaface`.
     """
 
     text_name: ClassVar[str] = "AdaFace"

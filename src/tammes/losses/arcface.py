@@ -79,7 +79,14 @@ def arcface(
 
 @dataclass(frozen=True, kw_only=True)
 class ArcFace(SampleTerm):
-    """`arcface` as a term; `margin` is in radians, one number or one per class."""
+    """Softmax loss over cosines times `scale` (s), with `margin` (m) added to the angle of the true class.
+
+    The margin is in radians, one number or one per class. `beyond_pi` and `easy_margin`: see
+    `tammes.losses.functional.additive_angle`. Formula and reference: `tammes.losses.functional.arcface`.
+
+    >>> ArcFace(s=64, m=0.5) == ArcFace(scale=64, margin=0.5)
+    True
+    """
 
     text_name: ClassVar[str] = "ArcFace"
 

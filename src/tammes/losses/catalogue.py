@@ -1,4 +1,4 @@
-"""The list of all losses and regularisers, used by the text form, the tests, the docs and the CLI."""
+"""The list of all losses and regularizers, used by the text form, the tests, the docs and the CLI."""
 
 from tammes.losses.adacos import AdaCos
 from tammes.losses.adaface import AdaFace

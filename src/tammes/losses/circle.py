@@ -48,7 +48,10 @@ def circle(scores: Scores, *, margin: float) -> PerSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Circle(SampleTerm):
-    """`circle` as a term; `scale` is the paper's gamma."""
+    """Circle loss of samples and prototypes: logits far from their optimum get larger weights.
+
+    `scale` (s) is gamma in its paper. Formula and reference: `tammes.losses.functional.circle`.
+    """
 
     text_name: ClassVar[str] = "Circle"
 

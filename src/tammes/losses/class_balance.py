@@ -8,7 +8,7 @@ from tammes._common import checks
 def effective_number_weights(counts: Sequence[float], *, beta: float = 0.9999) -> tuple[float, ...]:
     r"""Class weights inverse to the effective number of samples :math:`(1 - \beta^{n_j}) / (1 - \beta)`.
 
-    Normalised to mean 1. At beta = 0 all weights are 1; as beta tends to 1 they become inversely proportional
+    Normalized to mean 1. At beta = 0 all weights are 1; as beta tends to 1 they become inversely proportional
     to the counts. Pass them as the head's `class_weight`; when applied only in the last epochs, this is
     deferred re-weighting (DRW, Cao et al. 2019).
 

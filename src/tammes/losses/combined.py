@@ -46,7 +46,10 @@ def combined_margin(
 
 @dataclass(frozen=True, kw_only=True)
 class CombinedMargin(SampleTerm):
-    """`combined_margin` as a term; each margin is one number or one per class."""
+    """Softmax loss over scaled cosines with the margins of SphereFace (m1), ArcFace (m2) and CosFace (m3).
+
+    Each margin is one number or one per class. Formula: `tammes.losses.functional.combined_margin`.
+    """
 
     text_name: ClassVar[str] = "CombinedMargin"
 

@@ -35,9 +35,13 @@ def cosface(scores: Scores, *, margin: float | PerSample, label_smoothing: float
 
 @dataclass(frozen=True, kw_only=True)
 class CosFace(SampleTerm):
-    """`cosface` as a term; `margin` is one number or one per class.
+    """Softmax loss over cosines times `scale` (s), with `margin` (m) subtracted from that of the true class.
 
+    The margin is one number or one per class. Formula and reference: `tammes.losses.functional.cosface`.
     AMSoftmax is another name of this class.
+
+    >>> CosFace(s=64, m=0.35) == CosFace(scale=64, margin=0.35)
+    True
     """
 
     text_name: ClassVar[str] = "CosFace"

@@ -14,7 +14,7 @@ from tammes.losses.scores import Scores
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy(SampleTerm):
-    """Cross-entropy of raw inner products, without normalisation or bias (paper, eq. 2.1).
+    """Cross-entropy of raw inner products, without normalization or bias (paper, eq. 2.1).
 
     Printed as CE, which is another name of this class.
     Theorem 3.1: it approaches its infimum with any class margin in (0, pi / 2], so it guarantees none.

@@ -35,7 +35,11 @@ def elasticface(
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticFace(SampleTerm):
-    """`elasticface` as a term; `margin` is one number or one per class, in radians for "arc"."""
+    """ArcFace (`form="arc"`) or CosFace ("cos") with a normally distributed margin for each sample.
+
+    Its mean, `margin` (m), is one number or one per class, in radians for "arc"; `std` is its standard
+    deviation. Formula and reference: `tammes.losses.functional.elasticface`.
+    """
 
     text_name: ClassVar[str] = "ElasticFace"
 

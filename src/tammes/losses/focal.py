@@ -36,7 +36,11 @@ def focal(scores: Scores, *, gamma: float, label_smoothing: float = 0.0) -> PerS
 
 @dataclass(frozen=True, kw_only=True)
 class Focal(SampleTerm):
-    """`focal` as a term; of raw inner products, or of cosines times `scale` with `normalize=True`."""
+    """Focal loss: cross-entropy times the power `gamma` of the probability of the wrong classes.
+
+    Uses raw inner products, or cosines times `scale` with `normalize=True`. Formula and reference:
+    `tammes.losses.functional.focal`.
+    """
 
     text_name: ClassVar[str] = "Focal"
 

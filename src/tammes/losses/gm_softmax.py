@@ -1,4 +1,4 @@
-"""GM-Softmax: the paper's generalised margin softmax (eq. 3.3)."""
+"""GM-Softmax: the paper's generalized margin softmax (eq. 3.3)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, overload
@@ -30,7 +30,7 @@ def gm_softmax(
                  - s (\alpha_1 t + \beta_1), \qquad t = c_{i y_i}
 
     Each parameter may be one number or one per sample. For balanced classes with k <= d + 1,
-    alpha1 >= (k - 2) / (2k - 2) and alpha2 <= alpha1, the simplex minimises it (Theorem 3.2, whose bound is
+    alpha1 >= (k - 2) / (2k - 2) and alpha2 <= alpha1, the simplex minimizes it (Theorem 3.2, whose bound is
     printed with a wrong sign, see :func:`tammes.theory.gm_softmax_bound`).
 
     >>> from torch import tensor
@@ -46,7 +46,10 @@ def gm_softmax(
 
 @dataclass(frozen=True, kw_only=True)
 class GMSoftmax(SampleTerm):
-    """`gm_softmax` as a term; each parameter is one number or one per class."""
+    """Softmax loss with general margins (paper, eq. 3.3): two affine functions of the target cosine.
+
+    Each parameter is one number or one per class. Formula: `tammes.losses.functional.gm_softmax`.
+    """
 
     text_name: ClassVar[str] = "GMSoftmax"
 

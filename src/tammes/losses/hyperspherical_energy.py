@@ -1,4 +1,4 @@
-"""MHE, the hyperspherical energy of the prototypes: a regulariser to add to a loss (Liu et al. 2018)."""
+"""MHE, the hyperspherical energy of the prototypes: a regularizer to add to a loss (Liu et al. 2018)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -45,7 +45,10 @@ def label_aware(scores: Scores, *, smoothing: PerSample) -> PerSample:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelAware(SampleTerm):
-    """`label_aware` with `label_aware_smoothing` of `counts`, by default of the head's `class_counts`.
+    """Cross-entropy with label smoothing that is stronger for frequent classes: `label_aware_smoothing`.
+
+    The class counts are `counts`, by default the head's `class_counts`. Formula:
+    `tammes.losses.functional.label_aware`.
 
     Printed as LAS, which is another name of this class.
     Uses raw inner products, or cosines times `scale` with `normalize=True`.

@@ -30,7 +30,9 @@ def ldam_margins(
 
 @dataclass(frozen=True, kw_only=True)
 class LDAM(SampleTerm):
-    """`cosface` with `ldam_margins` of `counts`, by default of the head's `class_counts`.
+    """CosFace with larger margins for rare classes: `ldam_margins` of the class counts.
+
+    The class counts are `counts`, by default the head's `class_counts`.
 
     Reference: Cao, Wei, Gaidon, Arechiga, Ma, "Learning imbalanced datasets with label-distribution-aware
     margin loss", 2019. Its code uses s = 30, whereas the largest-margins paper uses s = 5.

@@ -31,7 +31,9 @@ def lm_softmax(scores: Scores) -> PerSample:
 
 @dataclass(frozen=True, kw_only=True)
 class LMSoftmax(SampleTerm):
-    r"""`lm_softmax` reduced over the batch.
+    r"""Largest-margin softmax (paper, eq. 3.5): a softmax loss without the true class in the denominator.
+
+    Formula: `tammes.losses.functional.lm_softmax`; `scale` is s.
 
     `reduction="mean"` is the paper's. As s grows it tends to the negative *mean* margin. With more than
     d + 1 classes, or with imbalanced classes, its optimum may let prototypes coincide (erratum 2).

@@ -13,7 +13,9 @@ from tammes.losses.sphereface import sphereface
 
 @dataclass(frozen=True, kw_only=True)
 class LSoftmax(SampleTerm):
-    """`sphereface` of raw inner products: features and prototypes are not normalised.
+    """Softmax loss over raw inner products, with the angle of the true class multiplied by `margin` (m).
+
+    SphereFace without normalization. Formula: `tammes.losses.functional.sphereface`.
 
     Reference: Liu, Wen, Yu, Yang, "Large-margin softmax loss for convolutional neural networks", 2016.
     """

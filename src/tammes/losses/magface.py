@@ -17,7 +17,7 @@ from tammes.losses.scores import Scores, softmax_loss
 def magface(
     scores: Scores, *, norms: tuple[float, float], margins: tuple[float, float], strength: float
 ) -> PerSample:
-    r"""ArcFace whose margin is linear in the feature norm a, plus a term that favours large norms.
+    r"""ArcFace whose margin is linear in the feature norm a, plus a term that favors large norms.
 
     .. math::
         \ell_i = \operatorname{softplus}(\mathrm{rest}_i - s \cos(\theta_{i y_i} + m(a_i)))
@@ -38,7 +38,12 @@ def magface(
 
 @dataclass(frozen=True, kw_only=True)
 class MagFace(SampleTerm):
-    """`magface` as a term; margins in radians."""
+    """ArcFace with a margin that grows with the feature norm, a measure of image quality.
+
+    The margin, in radians, grows from `low_margin` to `high_margin` as the norm grows from `low_norm` to
+    `high_norm`; `strength` weights the term that favors large norms. Formula and reference:
+    `tammes.losses.functional.magface`.
+    """
 
     text_name: ClassVar[str] = "MagFace"
 

@@ -45,7 +45,7 @@ class _MisclassifiedMap(RivalMap):
 
 @dataclass(frozen=True, kw_only=True)
 class MVSoftmax(SampleTerm):
-    r"""`arcface` or `cosface` that emphasises the wrong classes more similar than the target with its margin.
+    r"""ArcFace or CosFace that emphasizes wrong classes with a larger cosine than the target with its margin.
 
     .. math::
         \ell_i = \operatorname{softplus}\Bigl(\log \sum_{j \ne y_i} e^{s h(c_{ij})} - s f_i\Bigr)

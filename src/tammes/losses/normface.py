@@ -30,7 +30,13 @@ def normface(scores: Scores, *, label_smoothing: float = 0.0) -> PerSample:
 
 @dataclass(frozen=True, kw_only=True)
 class NormFace(SampleTerm):
-    """`normface` as a term."""
+    """Softmax loss over cosines times `scale` (s).
+
+    Formula and reference: `tammes.losses.functional.normface`.
+
+    >>> NormFace(s=10) == NormFace(scale=10)
+    True
+    """
 
     text_name: ClassVar[str] = "NormFace"
 

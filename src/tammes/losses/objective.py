@@ -133,7 +133,7 @@ class _TermType(type):
 
 @dataclass(frozen=True, kw_only=True)
 class Term(Objective, metaclass=_TermType):
-    """One loss or regulariser: a frozen dataclass whose fields are its parameters.
+    """One loss or regularizer: a frozen dataclass whose fields are its parameters.
 
     `text_name` is the name that the text form prints; `parse` reads it and the name of the class.
     """

@@ -1,4 +1,4 @@
-"""R_sm, the negative sample margin: a regulariser to add to a loss (paper, eq. 3.4 and B.2)."""
+"""R_sm, the negative sample margin: a regularizer to add to a loss (paper, eq. 3.4 and B.2)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -35,7 +35,10 @@ def negative_mean_sample_margin(scores: Scores) -> PerSample:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleMargin(SampleTerm):
-    """R_sm of the paper: `negative_sample_margin`, or `negative_mean_sample_margin` with `form="mean"`.
+    """The sample-margin regularizer R_sm of the paper, minus the sample margin: add `0.5 * SampleMargin()`.
+
+    Formula: `tammes.losses.functional.negative_sample_margin`, with `form="mean"`
+    `tammes.losses.functional.negative_mean_sample_margin`.
 
     Printed as R_sm, which is another name of this class.
     Computed from cosines even when added to CE; `normalize=False` takes raw inner products.

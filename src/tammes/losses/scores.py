@@ -9,7 +9,7 @@ from torch import Tensor
 from tammes._common.types import Labels, PerSample, Scalar, Similarities
 
 Space = Literal["cosine", "raw", "unit_prototypes"]
-"""The similarity: cosines, raw inner products, or inner products with normalised prototypes only."""
+"""The similarity: cosines, raw inner products, or inner products with normalized prototypes only."""
 
 
 class Smoothing(NamedTuple):

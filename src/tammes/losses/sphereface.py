@@ -49,7 +49,11 @@ def sphereface(scores: Scores, *, margin: float | PerSample, label_smoothing: fl
 
 @dataclass(frozen=True, kw_only=True)
 class SphereFace(SampleTerm):
-    """`sphereface` as a term; `normalize_features=False` keeps the feature norms, as A-Softmax does."""
+    """Softmax loss over cosines times `scale` (s), with the angle of the true class times `margin` (m).
+
+    `normalize_features=False` keeps the feature norms, as A-Softmax does. Formula and reference:
+    `tammes.losses.functional.sphereface`.
+    """
 
     text_name: ClassVar[str] = "SphereFace"
 

@@ -1,4 +1,4 @@
-"""R_w, the squared norm of the prototypes' mean: a regulariser to add to a loss (paper, eq. 3.7)."""
+"""R_w, the squared norm of the prototypes' mean: a regularizer to add to a loss (paper, eq. 3.7)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ class ZeroCentroid(PrototypeTerm):
     r"""Squared norm of the prototypes' mean: :math:`R_w = \|\tfrac{1}{k} \sum_j w_j\|^2` (paper, eq. 3.7).
 
     Printed as R_w, which is another name of this class.
-    Uses normalised prototypes: with raw ones (`normalize=False`), a scale-invariant loss can reduce R_w by
+    Uses normalized prototypes: with raw ones (`normalize=False`), a scale-invariant loss can reduce R_w by
     merely shrinking them all (erratum 11). The paper's tables print lambda but use 100 lambda.
     """
 

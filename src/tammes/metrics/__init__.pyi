@@ -1,7 +1,7 @@
 from tammes.metrics.calibration import expected_calibration_error as expected_calibration_error
 from tammes.metrics.classification import Evaluation as Evaluation
 from tammes.metrics.classification import own_similarities as own_similarities
-from tammes.metrics.classification import summarise as summarise
+from tammes.metrics.classification import summarize as summarize
 from tammes.metrics.collapse import NeuralCollapse as NeuralCollapse
 from tammes.metrics.collapse import Simplicity as Simplicity
 from tammes.metrics.collapse import neural_collapse as neural_collapse

@@ -98,7 +98,7 @@ def own_similarities(embeddings: Embeddings, weight: Prototypes, labels: Labels)
     return (normalize(embeddings) * normalize(weight[labels])).sum(-1)
 
 
-def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative: bool) -> Evaluation:
+def summarize(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative: bool) -> Evaluation:
     """Compute an `Evaluation` from per-sample arrays.
 
     Args:
@@ -130,14 +130,14 @@ def summarise(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative
             "class_accuracy": class_accuracy,
             "class_gamma": np.where(np.isfinite(gamma), gamma, np.nan),
             "class_sample_margin": _mean_by_class(margin, label, k),
-            "nearest_class": nearest.neighbour.cpu().numpy(),
+            "nearest_class": nearest.neighbor.cpu().numpy(),
             "nearest_angle": nearest.angle.cpu().numpy(),
         },
-        more=_of_skewed(samples, class_accuracy, correct) if "class_count" in samples else {},
+        more=_of_imbalanced(samples, class_accuracy, correct) if "class_count" in samples else {},
     )
 
 
-def _of_skewed(
+def _of_imbalanced(
     samples: dict[str, np.ndarray], class_accuracy: np.ndarray, correct: np.ndarray
 ) -> dict[str, float]:
     """Further metrics for imbalanced training sets."""

@@ -20,7 +20,7 @@ from tammes.geometry.margins import gamma_min_ceiling
 
 
 class Simplicity(NamedTuple):
-    r"""How far k vectors are from a regular simplex centred at the origin; all zero for a simplex.
+    r"""How far k vectors are from a regular simplex centered at the origin; all zero for a simplex.
 
     `norms` is the spread of the lengths, std over mean; `angles` the std of the cosines of all pairs;
     `distance` the mean of :math:`|\cos + 1/(k-1)|` over them.
@@ -63,8 +63,8 @@ def neural_collapse(embeddings: Embeddings, weight: Prototypes, labels: Labels) 
     tensor_checks.check_labels(labels, k, check=True)
     labels, prototypes = labels.long(), double(weight)
     means, share = _class_means(embeddings, labels, k)
-    centred = means - means.mean(0)
-    whiten = _whitening(centred, scale=float(means.norm()))
+    centered = means - means.mean(0)
+    whiten = _whitening(centered, scale=float(means.norm()))
     variability = mismatch = 0.0
     for rows in row_slices(len(labels)):
         z, mean = double(embeddings[rows]), means[labels[rows]]
@@ -72,9 +72,9 @@ def neural_collapse(embeddings: Embeddings, weight: Prototypes, labels: Labels) 
         mismatch += float(share[rows] @ _disagree(z, prototypes, means).to(share))
     return NeuralCollapse(
         nc1=variability if whiten.numel() else math.inf,
-        nc2_means=_simplicity(centred),
+        nc2_means=_simplicity(centered),
         nc2_weight=_simplicity(prototypes),
-        nc3=float((_unit_frobenius(prototypes) - _unit_frobenius(centred)).square().sum()),
+        nc3=float((_unit_frobenius(prototypes) - _unit_frobenius(centered)).square().sum()),
         nc4=mismatch,
     )
 
@@ -117,10 +117,10 @@ def _class_means(embeddings: Embeddings, labels: Labels, k: int) -> tuple[Protot
     return means, share
 
 
-def _whitening(centred: Prototypes, scale: float) -> Float[Tensor, "d rank"]:
+def _whitening(centered: Prototypes, scale: float) -> Float[Tensor, "d rank"]:
     r"""A matrix A with :math:`A A^T = (\sum_c m_c m_c^T)^+`, where entries were of size `scale`."""
-    _, size, directions = torch.linalg.svd(centred, full_matrices=False)
-    kept = size > scale * max(centred.shape) * torch.finfo(centred.dtype).eps
+    _, size, directions = torch.linalg.svd(centered, full_matrices=False)
+    kept = size > scale * max(centered.shape) * torch.finfo(centered.dtype).eps
     return directions[kept].T / size[kept]
 
 

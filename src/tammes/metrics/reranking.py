@@ -1,6 +1,6 @@
-r"""Re-ranking by k-reciprocal neighbours (Zhong, Zheng, Cao, Li 2017): mutual neighbours are likely matches.
+r"""Re-ranking by k-reciprocal neighbors (Zhong, Zheng, Cao, Li 2017): mutual neighbors are likely matches.
 
-An image is encoded by its k1-reciprocal neighbours, with weights :math:`e^{-d}` that sum to one and are
+An image is encoded by its k1-reciprocal neighbors, with weights :math:`e^{-d}` that sum to one and are
 averaged over its k2 nearest images. The new distance between a query q and a gallery image g is
 
 .. math::
@@ -37,8 +37,8 @@ def k_reciprocal_distances(
     """Distances between queries and gallery after re-ranking; their negatives can serve as scores.
 
     Args:
-        queries, gallery: Embeddings, one per row; normalised first for "cosine".
-        k1: Number of reciprocal neighbours that encode an image.
+        queries, gallery: Embeddings, one per row; normalized first for "cosine".
+        k1: Number of reciprocal neighbors that encode an image.
         k2: Number of nearest images whose encodings are averaged; 1 for no averaging.
         weight: Weight lambda of the original distance.
         metric: Metric of the original distance.
@@ -48,7 +48,7 @@ def k_reciprocal_distances(
     checks.within("weight", weight, 0.0, 1.0)
     both = torch.cat([queries, gallery]).to(at_least_single(queries, gallery))
     both = (normalize(both) if metric == "cosine" else both).cpu()
-    ranks, largest = _neighbours(both, min(k1 + 1, len(both)))
+    ranks, largest = _neighbors(both, min(k1 + 1, len(both)))
     described = _described(both, ranks, largest, k1)
     averaged = _averaged(described, ranks[:, : min(k2, len(both))])
     q = len(queries)
@@ -65,8 +65,8 @@ def _distances(a: Float[Tensor, "m d"], b: Float[Tensor, "g d"]) -> Float[Tensor
     return squares.addmm_(a, b.T, alpha=-2).clamp_(min=0)
 
 
-def _neighbours(points: Float[Tensor, "n d"], k: int) -> tuple[Int[np.ndarray, "n k"], Float[Tensor, " n"]]:
-    """The k nearest neighbours of each point, itself first, and the distance to the furthest point."""
+def _neighbors(points: Float[Tensor, "n d"], k: int) -> tuple[Int[np.ndarray, "n k"], Float[Tensor, " n"]]:
+    """The k nearest neighbors of each point, itself first, and the distance to the furthest point."""
     nearest, largest = [], []
     for part in row_slices(len(points)):
         distances = _distances(points[part], points)
@@ -79,7 +79,7 @@ def _neighbours(points: Float[Tensor, "n d"], k: int) -> tuple[Int[np.ndarray, "
 
 
 def _reciprocal(ranks: Int[np.ndarray, "n k"], i: int, k: int) -> Int[np.ndarray, " m"]:
-    """The k nearest neighbours of i, including itself, that have i among their own k nearest."""
+    """The k nearest neighbors of i, including itself, that have i among their own k nearest."""
     near = ranks[i, : k + 1]
     return near[(ranks[near, : k + 1] == i).any(1)]
 
@@ -87,14 +87,14 @@ def _reciprocal(ranks: Int[np.ndarray, "n k"], i: int, k: int) -> Int[np.ndarray
 def _described(
     points: Float[Tensor, "n d"], ranks: Int[np.ndarray, "n k"], largest: Float[Tensor, " n"], k1: int
 ) -> Any:
-    """A sparse matrix whose row i holds the weights of i's expanded reciprocal neighbours."""
+    """A sparse matrix whose row i holds the weights of i's expanded reciprocal neighbors."""
     from scipy.sparse import csr_matrix
 
     half = [_reciprocal(ranks, i, round(k1 / 2)) for i in range(len(ranks))]
     members, weights = [], []
     for i in range(len(ranks)):
         own = _reciprocal(ranks, i, k1)
-        # Add a neighbour's own reciprocal neighbours if more than two thirds of them are already included.
+        # Add a neighbor's own reciprocal neighbors if more than two thirds of them are already included.
         joining = [half[j] for j in own if 3 * np.isin(half[j], own).sum() > 2 * len(half[j])]
         expanded = np.unique(np.concatenate([own, *joining]))
         near = (-_distances(points[i : i + 1], points[expanded])[0] / largest[i]).exp().numpy()

@@ -1,5 +1,5 @@
-from tammes.theory.generalisation import MarginBound as MarginBound
-from tammes.theory.generalisation import margin_bound as margin_bound
+from tammes.theory.generalization import MarginBound as MarginBound
+from tammes.theory.generalization import margin_bound as margin_bound
 from tammes.theory.loss_bounds import alpha1_threshold as alpha1_threshold
 from tammes.theory.loss_bounds import arcface_bound as arcface_bound
 from tammes.theory.loss_bounds import cosface_bound as cosface_bound

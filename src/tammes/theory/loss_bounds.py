@@ -114,7 +114,7 @@ def alpha1_threshold(k: int) -> float:
 
 
 def largest_arcface_margin(k: int) -> float:
-    """The largest margin, in radians, for which the simplex minimises plain ArcFace.
+    """The largest margin, in radians, for which the simplex minimizes plain ArcFace.
 
     Its cosine is `alpha1_threshold`: from 90 degrees for k = 2 down to 60 for many classes.
     """

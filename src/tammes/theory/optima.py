@@ -85,14 +85,14 @@ def free_features(
     seed: int = 0,
     start: FreeFeatures | None = None,
 ) -> FreeFeatures:
-    r"""Prototypes and features of each class that minimise `objective`, classes weighted by `counts`.
+    r"""Prototypes and features of each class that minimize `objective`, classes weighted by `counts`.
 
     This is the limit of a network that can place its features anywhere: all samples of a class share one
     optimal feature, so one feature per class is enough (erratum 17: for NormFace this gives the class margins
     of the paper's Table 2 within 0.1 degrees). LDAM uses `counts` as class counts.
 
     Runs L-BFGS in float64 from several seeded starts and continues from the best until its value stops
-    falling. Non-negative losses are minimised in their logarithm, since at a large scale they are flat, with
+    falling. Non-negative losses are minimized in their logarithm, since at a large scale they are flat, with
     gradients as small as 1e-25. Optima tend to lie at kinks: R_sm's where two other classes tie, ArcFace's
     where a feature equals its prototype. Kinks are smoothed with increasing sharpness t: R_sm is replaced by
     LM-Softmax with scale t, at most log(k-1) / t above it, and features are kept at an angle of 1 / t from
@@ -104,7 +104,7 @@ def free_features(
     CosFace(s=64, m=0.35) + 100*R_w, whose terms are 1e-20 and 1.
 
     Args:
-        objective: What is minimised, or its text, as "NormFace(s=5)".
+        objective: What is minimized, or its text, as "NormFace(s=5)".
         counts: Number of samples of each class.
         d: Number of dimensions.
         per_class: Number of features of each class; they share its count.
@@ -311,13 +311,13 @@ def _starts(problem: _Problem, width: int, d: int, seed: int) -> list[Tensor]:
 
 def _descend(stages: list[_Stage], starts: list[Tensor], problem: _Problem) -> _End:
     """Run the first stage from all `starts`, and the remaining stages from the best."""
-    end = min((_minimise(stages[0], start, problem, _ROUGH) for start in starts), key=lambda end: end.value)
+    end = min((_minimize(stages[0], start, problem, _ROUGH) for start in starts), key=lambda end: end.value)
     for stage in stages[1:]:
-        end = _minimise(stage, end.points, problem, _ROUGH)
-    return _minimise(stages[-1], end.points, problem, 0.0)
+        end = _minimize(stage, end.points, problem, _ROUGH)
+    return _minimize(stages[-1], end.points, problem, 0.0)
 
 
-def _minimise(stage: _Stage, start: Tensor, problem: _Problem, tolerance: float) -> _End:
+def _minimize(stage: _Stage, start: Tensor, problem: _Problem, tolerance: float) -> _End:
     """L-BFGS until the value falls by no more than `tolerance`, with coordinates renewed on the way."""
     end, steps = _leg(stage, start, problem, tolerance)
     for _ in range(_ITERATIONS // _LEG):

@@ -18,7 +18,7 @@ from tammes.lab.cli import main
 from tammes.lab.cli.train import Train
 from tammes.lab.inference.predictor import Predictor
 from tammes.lab.training import RunFolder
-from tammes.lab.training.storage import read_tensors
+from tammes.lab.training.run_folder import read_tensors
 
 
 def said(capsys, *words: str):
@@ -170,10 +170,10 @@ def test_class_counts_are_printed_and_what_is_measured_by_them(tmp_path, capsys)
     assert main([*words, "--imbalance", "long_tailed:2", "--out", str(tmp_path / "mild")]) == 0
     counts = ", ".join(map(str, RunFolder(tmp_path / "mild").facts.class_counts))
     assert f"Training images by class: {counts}\n" in capsys.readouterr().out
-    assert main([*words, "--imbalance", "long_tailed:9", "--out", str(tmp_path / "skewed")]) == 0
+    assert main([*words, "--imbalance", "long_tailed:9", "--out", str(tmp_path / "imbalanced")]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("Accuracy of", "Exp"))]
     assert len(shown) == 2
-    assert main(["evaluate", str(tmp_path / "skewed")]) == 0
+    assert main(["evaluate", str(tmp_path / "imbalanced")]) == 0
     printed = capsys.readouterr().out
     assert all(line in printed for line in shown)
 
@@ -277,7 +277,7 @@ def test_an_export_says_how_to_prepare_images(run, tmp_path):
     channels, height, width = facts.shape
     how = described["preprocessing"]
     assert (how["resize"]["height"], how["resize"]["width"]) == (height, width)
-    assert how["colour_order"] == "RGB"
+    assert how["color_order"] == "RGB"
     assert (how["mean"], how["std"]) == (list(facts.mean), list(facts.std))
     assert described["input"]["shape"] == ["n", height, width, channels]
     assert described["classes"] == list(facts.classes)

@@ -1,5 +1,6 @@
 """The entry point itself: help, mistakes, errors, exit codes."""
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -49,6 +50,17 @@ def test_every_command_explains_itself_with_examples(words, capsys):
     text = capsys.readouterr().out
     assert "examples:" in text
     assert f"  tammes {' '.join(words)}" in text
+
+
+@pytest.mark.parametrize("words", [(), *WORDS], ids=" ".join)
+def test_help_fits_a_terminal_of_80_columns(words, capsys, monkeypatch):
+    """Except for usage lines and examples, which must be copied in one piece."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with contextlib.suppress(SystemExit):
+        main([*words, "--help"])
+    about, _, examples = capsys.readouterr().out.partition("\nexamples:\n")
+    assert examples
+    assert [line for line in about.splitlines()[1:] if len(line) > 80] == []
 
 
 def help_of(capsys, *words: str) -> str:
@@ -102,7 +114,7 @@ def test_help_is_a_command_too(capsys):
 def test_completion_knows_commands_and_flags(shell, capsys):
     assert main(["--print-completion", shell]) == 0
     script = capsys.readouterr().out
-    for word in (*COMMANDS, "checkpoint-seconds", "time-limit"):
+    for word in (*COMMANDS, "checkpoint-seconds", "time-limit", "help-all"):
         assert word in script
 
 

@@ -8,18 +8,18 @@ from PIL import Image
 
 from tammes.lab.cli import main
 
-COLOURS = {"Ann": (140, 90, 90), "Bob": (90, 140, 90), "Cid": (90, 90, 140), "Dan": (140, 140, 90)}
+COLORS = {"Ann": (140, 90, 90), "Bob": (90, 140, 90), "Cid": (90, 90, 140), "Dan": (140, 140, 90)}
 PAIRS = (("Ann", "Ann"), ("Bob", "Bob"), ("Ann", "Bob"), ("Cid", "Dan"))
 
 
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory):
-    """Four people, noisy patches of colour, and a list of pairs of them that calls some same wrongly."""
+    """Four people, noisy patches of color, and a list of pairs of them that calls some same wrongly."""
     folder, random = tmp_path_factory.mktemp("faces") / "faces", np.random.default_rng(3)
-    for name, colour in COLOURS.items():
+    for name, color in COLORS.items():
         (folder / name).mkdir(parents=True)
         for i in range(1, 9):
-            pixels = np.array(colour) + random.integers(-60, 60, (12, 14, 3))
+            pixels = np.array(color) + random.integers(-60, 60, (12, 14, 3))
             Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{name}_{i:04d}.png")
     lines = [
         f"{a}/{a}_{i:04d}.png,{b}/{b}_{i + 1:04d}.png,{int(a == b or i == 7)}"

@@ -67,7 +67,7 @@ def test_a_table_without_runs_has_blanks_and_the_papers_numbers(tmp_path, monkey
 def test_two_stages_follow_each_other(cifar10, capsys):
     run("table7", "--data-root", ".", "--rows", "ce", "crt", "tau")
     shown = capsys.readouterr().out
-    assert "tau-normalisation" in shown
+    assert "tau-normalization" in shown
     record = json.loads((cifar10 / "results/table2/cifar10-long_tailed-100-laptop-crt.json").read_text())
     assert record["config"]["start"] == "cifar10-long_tailed-100-laptop-ce"
     run("table7", "--show", "--rows", "ce", "crt", "tau")

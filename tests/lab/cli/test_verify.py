@@ -1,4 +1,4 @@
-"""`tammes verify` and `tammes embed` on people who are patches of colour."""
+"""`tammes verify` and `tammes embed` on people who are patches of color."""
 
 import json
 
@@ -8,23 +8,23 @@ from PIL import Image
 
 from tammes.lab.cli import main
 
-COLOURS = {"Yellow": (200, 200, 30), "Cyan": (30, 200, 200), "Violet": (200, 30, 200)}
+COLORS = {"Yellow": (200, 200, 30), "Cyan": (30, 200, 200), "Violet": (200, 30, 200)}
 
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory):
     """Three people whom the run has not learnt, ten noisy images of each."""
     folder, random = tmp_path_factory.mktemp("others") / "people", np.random.default_rng(5)
-    for name, colour in COLOURS.items():
+    for name, color in COLORS.items():
         (folder / name).mkdir(parents=True)
         for i in range(1, 11):
-            pixels = np.array(colour) + random.integers(-30, 30, (12, 14, 3))
+            pixels = np.array(color) + random.integers(-30, 30, (12, 14, 3))
             Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{name}_{i:04d}.png")
     return folder
 
 
 def write_pairs(others):
-    same = [f"{name}\t{i}\t{i + 1}" for name in COLOURS for i in (1, 3, 5, 7)]
+    same = [f"{name}\t{i}\t{i + 1}" for name in COLORS for i in (1, 3, 5, 7)]
     different = [
         f"{a}\t{i}\t{b}\t{i}" for a, b in (("Yellow", "Cyan"), ("Cyan", "Violet")) for i in range(1, 7)
     ]
@@ -98,7 +98,7 @@ def test_templates_of_ijb_from_stored_embeddings(run, others, tmp_path, capsys):
     assert main(["embed", str(run), str(others), "--out", str(target)]) == 0
     faces = [
         f"{name}/{name}_{i:04d}.png {10 * place + i // 4} {i}"
-        for place, name in enumerate(COLOURS)
+        for place, name in enumerate(COLORS)
         for i in range(1, 11)
     ]
     templates = {(place, part): 10 * place + part for place in range(3) for part in range(3)}

@@ -77,7 +77,7 @@ def test_epochs_and_seeds_differ_in_order_and_looks(dataset):
                         dict(zip(changed.indices.tolist(), changed.images, strict=True)))  # fmt: skip
 
 
-def test_evaluation_is_in_order_plain_and_normalised(made):
+def test_evaluation_is_in_order_plain_and_normalized(made):
     (batch,) = Batches(made, "test", batch_size=11, training=False).epoch(0)
     mean, std = (np.array(x).reshape(1, 3, 1, 1) for x in (made.mean, made.std))
     expected = (made.test.images.numpy() / 255 - mean) / std

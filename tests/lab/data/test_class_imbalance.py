@@ -1,4 +1,4 @@
-"""Skewed classes: counts against their formulas, which images stay, what is refused."""
+"""Imbalanced classes: counts against their formulas, which images stay, what is refused."""
 
 import math
 from dataclasses import replace
@@ -37,11 +37,11 @@ def test_step_counts_fall_once(minority, rare):
 
 @pytest.mark.parametrize(("kind", "ratio"), [("long_tailed", 20), ("step", 13), ("long_tailed", 1)])
 def test_training_classes_are_thinned_out_and_test_images_stay(digits, kind, ratio):
-    skewed = imbalance(digits, kind, ratio)
+    imbalanced = imbalance(digits, kind, ratio)
     most = int(digits.class_counts.min())
-    assert tuple(skewed.class_counts.tolist()) == imbalanced_sizes(most, 10, kind, ratio)
-    assert skewed.test is digits.test
-    kept = {image.numpy().tobytes() for image in skewed.train.images}
+    assert tuple(imbalanced.class_counts.tolist()) == imbalanced_sizes(most, 10, kind, ratio)
+    assert imbalanced.test is digits.test
+    kept = {image.numpy().tobytes() for image in imbalanced.train.images}
     assert kept <= {image.numpy().tobytes() for image in digits.train.images}
 
 
@@ -52,14 +52,14 @@ def test_the_seed_draws_the_images(digits):
 
 
 def test_the_draw_is_not_the_first_images(digits):
-    skewed = imbalance(digits, "step", 10)
+    imbalanced = imbalance(digits, "step", 10)
     rare = digits.train.images[digits.train.labels == 9]
-    assert not torch.equal(skewed.train.images[skewed.train.labels == 9], rare[: len(rare) // 10])
+    assert not torch.equal(imbalanced.train.images[imbalanced.train.labels == 9], rare[: len(rare) // 10])
 
 
 def test_files_on_disk_are_thinned_out_too(photos):
-    skewed = imbalance(load(photos, memory_limit=0), "step", 1)
-    assert skewed.class_counts.tolist() == [1, 1, 1]  # as many as the smallest class has
+    imbalanced = imbalance(load(photos, memory_limit=0), "step", 1)
+    assert imbalanced.class_counts.tolist() == [1, 1, 1]  # as many as the smallest class has
 
 
 def test_a_ratio_that_empties_a_class_is_refused(digits):
@@ -95,5 +95,5 @@ def test_parse_reads_what_str_prints(value):
 def test_a_class_that_is_not_there_is_no_smallest_class(made):
     """Unequal classes: the smallest one sets the largest size."""
     labels = torch.tensor([0] * 20 + [1] * 12 + [2] * 5)
-    skewed = imbalance(replace(made, train=InMemory(made.train.images, labels)), "long_tailed", 5)
-    assert skewed.class_counts.tolist() == [5, 2, 1]
+    imbalanced = imbalance(replace(made, train=InMemory(made.train.images, labels)), "long_tailed", 5)
+    assert imbalanced.class_counts.tolist() == [5, 2, 1]

@@ -46,7 +46,7 @@ def test_erasing_follows_the_sample_not_the_batch():
     assert not torch.equal(augmentation.erased(3, 8, np.arange(40), 20, 10), whole)
 
 
-def test_erased_pixels_have_the_mean_colour(made):
+def test_erased_pixels_have_the_mean_color(made):
     from dataclasses import replace
 
     for border in ("reflected", "black"):

@@ -19,9 +19,9 @@ from tammes.lab.data.images import MAX_PIXELS, Budget, read_image, try_read
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n%%Page: 1 1\nshowpage\n%%EOF\n"
 
 
-def png(width: int, height: int, bits: int, colour: int) -> bytes:
+def png(width: int, height: int, bits: int, color: int) -> bytes:
     """A PNG file of zeros, which compress a thousandfold, written row by row."""
-    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
+    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
     row = bytes(1 + (width * channels * bits + 7) // 8)
     squeeze, parts = zlib.compressobj(9), []
     for _ in range(height):
@@ -33,7 +33,7 @@ def png(width: int, height: int, bits: int, colour: int) -> bytes:
             struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
         )
 
-    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0)
     chunks = chunk(b"IHDR", header) + chunk(b"IDAT", b"".join(parts)) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + chunks
 
@@ -134,10 +134,10 @@ def test_a_file_at_the_limit_takes_less_than_a_gigabyte(tmp_path):
     assert megabytes(tmp_path / "x.png", 1, 2**29) < 700
 
 
-@pytest.mark.parametrize(("bits", "colour"), [(16, 0), (8, 6)], ids=["16-bit grey", "transparent"])
-def test_files_that_are_decoded_at_once_share_a_budget(tmp_path, bits, colour):
+@pytest.mark.parametrize(("bits", "color"), [(16, 0), (8, 6)], ids=["16-bit grey", "transparent"])
+def test_files_that_are_decoded_at_once_share_a_budget(tmp_path, bits, color):
     """Six of 48 MB each; without a budget they take more than 600 MB."""
-    (tmp_path / "x.png").write_bytes(png(3000, 2000, bits, colour))
+    (tmp_path / "x.png").write_bytes(png(3000, 2000, bits, color))
     assert megabytes(tmp_path / "x.png", 6, 50_000_000) < 200
 
 

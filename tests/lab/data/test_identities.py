@@ -94,7 +94,7 @@ def test_a_list_says_the_same_as_the_layout(market):
 def test_images_are_stretched_not_cut(market):
     path = market / "Market-1501-v15.09.15" / "bounding_box_train" / "0002_c1s1_01.png"
     wide = np.zeros((10, 40, 3), np.uint8)
-    wide[:, :10] = wide[:, 30:] = 255  # a cut to the centre would lose the white ends
+    wide[:, :10] = wide[:, 30:] = 255  # a cut to the center would lose the white ends
     Image.fromarray(wide).save(path)
     for limit in (2**30, 0):
         data = load("market1501", root=market, image_size=24, memory_limit=limit)

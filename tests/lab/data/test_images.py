@@ -54,7 +54,7 @@ def test_one_channel_is_grey(tmp_path):
     assert read_image(tmp_path / "x.png", (4, 4), channels=1).tolist() == [[[100]] * 4] * 4
 
 
-def test_the_largest_centred_part_is_kept(tmp_path):
+def test_the_largest_centered_part_is_kept(tmp_path):
     pixels = np.zeros((10, 30, 3), np.uint8)
     pixels[:, 10:20] = 250
     Image.fromarray(pixels).save(tmp_path / "x.png")

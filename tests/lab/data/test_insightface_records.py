@@ -15,9 +15,9 @@ from tammes.lab.data.insightface_records import MAGIC, Recorded, RecordFile, rec
 SIZE = (12, 10)
 
 
-def encoded(colour: int, form: str = "PNG", seed: int = 0) -> bytes:
+def encoded(color: int, form: str = "PNG", seed: int = 0) -> bytes:
     noise = np.random.default_rng(seed).integers(0, 20, (*SIZE, 3))
-    noise[..., colour] += 200
+    noise[..., color] += 200
     buffer = io.BytesIO()
     Image.fromarray(noise.astype(np.uint8)).save(buffer, form)
     return buffer.getvalue()
@@ -105,8 +105,8 @@ def test_what_is_written_is_read_back_here_and_by_an_independent_reader(tmp_path
 @pytest.mark.parametrize("many", [False, True])
 def test_files_of_an_independent_writer_with_one_or_many_labels(tmp_path, many):
     samples = faces()
-    labelled = [([float(j), 7.0, 8.0] if many else [float(j)], image) for j, image in samples]
-    independent_write(tmp_path / "rec", labelled, classes=3)
+    labeled = [([float(j), 7.0, 8.0] if many else [float(j)], image) for j, image in samples]
+    independent_write(tmp_path / "rec", labeled, classes=3)
     dataset = load(tmp_path / "rec")
     assert len(dataset.train) + len(dataset.test) == len(samples)
     assert all_images(dataset) == {

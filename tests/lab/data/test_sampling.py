@@ -60,13 +60,13 @@ def test_an_unknown_sampling_is_refused(made):
         Batches(made, batch_size=4, training=True, sampling="sorted")
 
 
-def skewed(made: DataSet) -> DataSet:
+def imbalanced(made: DataSet) -> DataSet:
     labels = torch.tensor([0] * 30 + [1] * 5 + [2] * 2)
     return DataSet(**vars(made) | {"train": InMemory(made.train.images, labels)})
 
 
 def test_batches_of_ranks_and_a_resumed_epoch_are_those_of_one_process(made):
-    loader = Batches(skewed(made), batch_size=5, training=True, sampling="balanced")
+    loader = Batches(imbalanced(made), batch_size=5, training=True, sampling="balanced")
     whole = list(loader.epoch(2))
     assert len(whole) == len(loader)
     for batch, *parts in zip(whole, *(loader.epoch(2, rank=r, world_size=2) for r in range(2)), strict=True):
@@ -78,7 +78,7 @@ def test_batches_of_ranks_and_a_resumed_epoch_are_those_of_one_process(made):
 
 def test_a_sample_drawn_again_in_an_epoch_is_augmented_anew(made):
     """The class of two images is drawn twelve times; two images in one look each would be two pictures."""
-    loader = Batches(skewed(made), batch_size=37, training=True, sampling="balanced")
+    loader = Batches(imbalanced(made), batch_size=37, training=True, sampling="balanced")
     (batch,) = loader.epoch(0)
     rare = batch.images[batch.labels == 2]
     assert set(batch.indices[batch.labels == 2].tolist()) == {35, 36}

@@ -62,7 +62,7 @@ def test_nothing_follows_the_sum_of_a_block():
     assert torch.allclose(block(images), images, atol=1e-6)
 
 
-def test_the_embedding_is_normalised_over_the_batch_with_scale_one():
+def test_the_embedding_is_normalized_over_the_batch_with_scale_one():
     net = build("iresnet-mini", in_channels=3, image_size=64, embedding=16)
     z = net(torch.randn(32, 3, 64, 64))
     assert torch.allclose(z.std(0, correction=0), torch.ones(16), atol=1e-2)

@@ -6,7 +6,7 @@ from tammes.lab.models.fastnet import FastNet, whitening_filters
 
 
 def smooth_images(n: int) -> torch.Tensor:
-    """Images whose neighbouring pixels and channels are correlated, as in photographs."""
+    """Images whose neighboring pixels and channels are correlated, as in photographs."""
     torch.manual_seed(0)
     noise = torch.randn(n, 3, 20, 20) + torch.randn(n, 1, 20, 20)
     return nn.functional.avg_pool2d(noise, 3, stride=1, padding=1)
@@ -32,9 +32,9 @@ def test_calibration_sets_the_first_layer_to_both_signs_and_training_leaves_it()
     first = net.whitening.weight.clone()
     assert torch.equal(first[:12], -first[12:])
     assert torch.equal(first[:12], whitening_filters(images))
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.1)
     net(images).square().mean().backward()
-    optimiser.step()
+    optimizer.step()
     assert torch.equal(net.whitening.weight, first)
 
 

@@ -13,12 +13,12 @@ def test_two_epochs_on_real_digits_are_learnt(name):
     net = build(name, in_channels=1, image_size=16)
     net.calibrate(next(train.epoch(0)).images)
     classifier = torch.nn.Linear(net.out_features, 10)
-    optimiser = torch.optim.SGD([*net.parameters(), *classifier.parameters()], lr=0.02, momentum=0.9)
+    optimizer = torch.optim.SGD([*net.parameters(), *classifier.parameters()], lr=0.02, momentum=0.9)
     for epoch in range(2):
         for images, labels, _ in train.epoch(epoch):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             torch.nn.functional.cross_entropy(classifier(net(images)), labels).backward()
-            optimiser.step()
+            optimizer.step()
     net.eval()
     (test,) = Batches(digits, "test", batch_size=1000, training=False).epoch(0)
     with torch.no_grad():

@@ -8,8 +8,8 @@ def test_the_neck_is_batch_norm_without_a_shift():
     net = build("cnn4", in_channels=1, image_size=12, embedding=6, neck=True)
     images = torch.randn(32, 1, 12, 12, generator=torch.Generator().manual_seed(0))
     before = net.before_neck(images)
-    centred = (before - before.mean(0)) / (before.var(0, unbiased=False) + 1e-5).sqrt()
-    torch.testing.assert_close(net(images), centred)
+    centered = (before - before.mean(0)) / (before.var(0, unbiased=False) + 1e-5).sqrt()
+    torch.testing.assert_close(net(images), centered)
     learns = {name for name, p in net.named_parameters() if name.startswith("neck") and p.requires_grad}
     assert learns == {"neck.weight"}
 

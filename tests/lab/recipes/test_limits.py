@@ -1,4 +1,4 @@
-"""Where losses tend to: a few cells of each part, and a command that goes on where it was."""
+"""Optima of the losses: a few cells of each part, and a command that continues where it stopped."""
 
 import json
 from pathlib import Path
@@ -25,13 +25,13 @@ def test_for_more_classes_losses_end_apart():
 
 
 def test_rare_classes_move_together_and_r_w_keeps_them_apart():
-    balanced, skewed, centred = (
+    balanced, imbalanced, centered = (
         limits.minority_row("NormFace", ratio, r_w)["rare_deg"]
         for ratio, r_w in [(1, False), (100, False), (100, True)]
     )
     assert balanced == pytest.approx(96.379, abs=0.01)
-    assert skewed < balanced - 30
-    assert centred == pytest.approx(balanced, abs=0.5)
+    assert imbalanced < balanced - 30
+    assert centered == pytest.approx(balanced, abs=0.5)
 
 
 def test_a_softmax_code_is_as_good_as_the_packing():
@@ -42,7 +42,7 @@ def test_a_softmax_code_is_as_good_as_the_packing():
 
 def test_the_command_keeps_what_it_has(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(limits, "RATIOS", (1, 10))
-    monkeypatch.setattr(limits, "SKEWED", {"NormFace": limits.SKEWED["NormFace"]})
+    monkeypatch.setattr(limits, "IMBALANCED", {"NormFace": limits.IMBALANCED["NormFace"]})
     command = ["reproduce", "limits", "--part", "minority", "--out", str(tmp_path)]
     assert main(command) == 0
     assert capsys.readouterr().out.count("minority: ") == 4
@@ -53,7 +53,7 @@ def test_the_command_keeps_what_it_has(tmp_path, monkeypatch, capsys):
 
 
 def test_the_figure_shows_trained_networks_and_no_row_that_has_not_converged(tmp_path, monkeypatch):
-    """Colour by loss; CE with R_w at a ratio of 100 and more is no optimum."""
+    """Color by loss; CE with R_w at a ratio of 100 and more is no optimum."""
     from tammes.lab.report import minority_figure
 
     figures = []

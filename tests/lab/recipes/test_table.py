@@ -237,11 +237,11 @@ def test_what_starts_from_a_diverged_run_has_diverged_too(tmp_path, row):
     assert second["diverged"] == first["diverged"]
 
 
-def test_rows_on_skewed_classes_are_not_told_so(tmp_path, row):
-    skewed = row("skewed", objective="CE", imbalance="long_tailed:4", epochs=1)
+def test_rows_on_imbalanced_classes_are_not_told_so(tmp_path, row):
+    imbalanced = row("imbalanced", objective="CE", imbalance="long_tailed:4", epochs=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run_rows([skewed], tmp_path / "out", runs=tmp_path / "runs")
+        run_rows([imbalanced], tmp_path / "out", runs=tmp_path / "runs")
     with pytest.raises(ValueError, match="seeds must be at least 1"):
         seeded([row("a")], 0)
 

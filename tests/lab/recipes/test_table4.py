@@ -59,14 +59,14 @@ def test_the_papers_settings():
 
 @pytest.fixture
 def lfw(tmp_path):
-    """Four people to learn and three to verify, patches of colour, laid out as LFW is."""
+    """Four people to learn and three to verify, patches of color, laid out as LFW is."""
     random, folder = np.random.default_rng(0), tmp_path / "lfw"
     learnt = {"Ann": (200, 40, 40), "Bob": (40, 200, 40), "Carl": (40, 40, 200), "Dan": (200, 200, 40)}
     others = {"Eve": (200, 40, 200), "Fay": (40, 200, 200), "Gus": (120, 120, 120)}
-    for name, colour in (learnt | others).items():
+    for name, color in (learnt | others).items():
         (folder / "images" / name).mkdir(parents=True)
         for i in range(1, 7):
-            pixels = np.array(colour) + random.integers(-40, 40, (16, 16, 3))
+            pixels = np.array(color) + random.integers(-40, 40, (16, 16, 3))
             Image.fromarray(pixels.astype(np.uint8)).save(folder / "images" / name / f"{name}_{i:04d}.jpg")
     lines = [f"{name}\t6" for name in learnt]
     (folder / "peopleDevTrain.txt").write_text("\n".join([str(len(lines)), *lines]))

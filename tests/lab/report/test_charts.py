@@ -22,7 +22,7 @@ def test_a_missing_value_has_no_point():
     assert drawn.count('class="marker"') == 2
 
 
-def test_the_matrix_has_a_colour_bar():
+def test_the_matrix_has_a_color_bar():
     drawn = matrix("cosines", ["a", "b"], np.array([[1.0, -0.5], [-0.5, 1.0]]))
     assert drawn.count("<image") == 2
     for end in ("cosine −1", "0, at right angles", "1, the same direction"):

@@ -1,4 +1,4 @@
-"""The section on class sizes: only where they are skewed, with the numbers of the run."""
+"""The section on class sizes: only where they are imbalanced, with the numbers of the run."""
 
 import numpy as np
 import pytest

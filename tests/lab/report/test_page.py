@@ -162,7 +162,7 @@ def test_a_ceiling_that_so_many_classes_cannot_reach_is_called_a_bound(make):
     assert "a bound that 40 classes in 30 dimensions do not reach" in words
 
 
-def test_skewed_samples_may_exceed_what_classes_of_equal_size_allow():
+def test_imbalanced_samples_may_exceed_what_classes_of_equal_size_allow():
     """All samples but four lie opposite to the other two classes."""
     prototypes = np.array([[1.0, 0.0], [-0.96, 0.28], [-0.96, -0.28]])
     labels = np.repeat([0, 1, 2], [96, 2, 2])

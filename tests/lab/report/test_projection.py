@@ -7,7 +7,7 @@ import pytest
 from tammes.lab.report.projection import project
 
 
-def test_neighbours_stay_neighbours_and_the_map_is_the_same_each_time():
+def test_neighbors_stay_neighbors_and_the_map_is_the_same_each_time():
     """Four orthogonal classes, which no projection on a plane keeps apart."""
     labels = np.arange(60) % 4
     points = np.eye(6)[labels] + np.random.default_rng(0).normal(0, 0.05, (60, 6))

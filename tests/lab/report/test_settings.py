@@ -28,3 +28,11 @@ def test_records_that_do_not_say_what_was_asked_are_compared_in_everything():
     old = [{"config": record(objective=text)["config"]} for text in ("CE", "NormFace(s=9)")]
     assert differing_settings(old) == ["objective", "unit_prototypes"]
     assert differing_settings([old[0], record(objective="NormFace(s=9)")]) == ["objective", "unit_prototypes"]
+
+
+def test_a_setting_that_one_version_does_not_have_is_no_difference():
+    new = record()
+    old = {"config": {name: value for name, value in new["config"].items() if name != "track"}}
+    old["config"]["tensorboard"] = False
+    assert differing_settings([old, new]) == ["objective"]
+    assert differing_settings([old, record(seed=1)]) == ["seed"]

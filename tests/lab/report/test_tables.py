@@ -116,7 +116,7 @@ def test_without_printed_numbers_there_is_no_column_for_them():
     assert "paper" not in to_markdown(beside("", bare, {}, COLUMNS))
 
 
-def test_the_terminal_has_it_all_without_colours():
+def test_the_terminal_has_it_all_without_colors():
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(to_terminal(grid()))
     text = console.export_text()

@@ -78,13 +78,13 @@ def test_there_is_no_such_section_where_it_cannot_be_measured(model, missing):
 def test_shares_below_a_margin(model):
     """One of twenty samples is below 0.5, all are below 1: 1/5 of one of four classes, and 100 %."""
     (section,) = margin_bound_table(model)
-    below = {float(number.split("<")[0]): float(cells[0]) for number, cells in labelled(section)}
+    below = {float(number.split("<")[0]): float(cells[0]) for number, cells in labeled(section)}
     assert below[0.25] == 0
     assert below[0.5] == pytest.approx(5.0)
     assert below[1.0] == pytest.approx(100.0)
 
 
-def labelled(section):
+def labeled(section):
     lines = [row for row in str(section.body).split("<tr>") if "<td>" in row]
     return zip((row.split("<td>")[1] for row in lines), rows(section), strict=True)
 

@@ -44,7 +44,7 @@ def test_curves_are_the_records_and_the_maxima_are_drawn(drawn, tmp_path):
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == list(RECORDS)
 
 
-def test_rows_of_one_loss_share_a_colour_and_differ_in_their_lines(drawn, tmp_path):
+def test_rows_of_one_loss_share_a_color_and_differ_in_their_lines(drawn, tmp_path):
     texts = ("CE", "CE + 0.5*R_sm", "R_sm", "CE + R_sm")
     draw_measures({text: record(text, 0.5) for text in texts}, "title", tmp_path / "a.png")
     lines = drawn[0].axes[0].lines
@@ -64,7 +64,7 @@ def test_histograms_are_shares_of_samples_with_their_mean(drawn, tmp_path):
     assert len(axes) == 4
     assert [bar.get_height() for bar in axes[0].patches] == [25.0, 75.0]
     assert axes[0].patches[1].get_x() == pytest.approx(0.9)
-    # bins 0.8-0.9 once and 0.9-1.0 three times: centres 0.85 and 0.95
+    # bins 0.8-0.9 once and 0.9-1.0 three times: centers 0.85 and 0.95
     assert axes[0].lines[0].get_xdata()[0] == pytest.approx(0.925)
     assert axes[2].get_xlim() == pytest.approx((0.0, 0.3))
 

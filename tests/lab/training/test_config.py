@@ -95,7 +95,7 @@ def test_prototypes_are_kept_at_norm_1_where_the_objective_does_not_see_their_no
     ("changes", "message"),
     [
         ({"objective": 'LMSoftmax(s=9, reduction="lse")', "accumulate": 2}, "cannot be accumulated"),
-        ({"objective": 'LMSoftmax(s=9, reduction="none")'}, "cannot be minimised"),
+        ({"objective": 'LMSoftmax(s=9, reduction="none")'}, "cannot be minimized"),
         ({"objective": "CosFase(s=9, m=0.1)"}, "Did you mean CosFace"),
         ({"objective": "NormFace(s=9)", "margin_warmup": 2.0}, "needs a loss with a margin"),
         ({"epochs": 0}, "epochs must be at least 1"),

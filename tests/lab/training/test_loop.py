@@ -13,9 +13,9 @@ from tammes.lab.training.classifier import DataFacts, build_classifier
 from tammes.lab.training.distributed import ALONE
 from tammes.lab.training.engine import Engine
 from tammes.lab.training.loop import batches_of
+from tammes.lab.training.run_folder import read_tensors
 from tammes.lab.training.schedules import learning_rate
 from tammes.lab.training.sinks import read_log
-from tammes.lab.training.storage import read_tensors
 from tammes.losses import MixedLabels, parse
 
 
@@ -86,7 +86,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(settings, tmp_path):
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=1e-5)
 
 
-def test_mixup_mixes_neighbours_and_their_labels(settings):
+def test_mixup_mixes_neighbors_and_their_labels(settings):
     config = settings(mixup=0.4, lr=1e-6)
     engine, batch = engine_of(config), first_batch(config)
     lam = float(np.random.default_rng([0, 5]).beta(0.4, 0.4))
@@ -255,11 +255,11 @@ def test_the_first_look_at_the_data_is_at_all_classes(settings, monkeypatch):
     backbone = build_classifier(resolve(settings()), DataFacts.of(data)).backbone
     monkeypatch.setattr(type(backbone), "calibrate", lambda _, images: seen.append(images))
     classifier.calibrate(backbone, data, resolve(settings()), torch.device("cpu"))
-    known = {image.numpy().tobytes(): label for image, label in zip(*_normalised(data), strict=True)}
+    known = {image.numpy().tobytes(): label for image, label in zip(*_normalized(data), strict=True)}
     assert len({known[image.numpy().tobytes()] for image in seen[0]}) > 2
 
 
-def _normalised(data):
+def _normalized(data):
     every = next(iter(Batches(data, batch_size=len(data.train), training=False).epoch(0)))
     return every.images, every.labels.tolist()
 

@@ -67,7 +67,7 @@ def test_lws_changes_lengths_and_not_directions(first, tmp_path):
 
 
 @pytest.mark.parametrize("tau", [0.4, 1.0])
-def test_tau_normalisation_divides_by_the_length_to_the_power_tau(first, tmp_path, tau):
+def test_tau_normalization_divides_by_the_length_to_the_power_tau(first, tmp_path, tau):
     before, now = stage(first, TAU, tmp_path, tau=tau)
     before, now = before["head.weight"], now["head.weight"]
     for old, new in zip(before, now, strict=True):

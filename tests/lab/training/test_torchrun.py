@@ -35,7 +35,7 @@ def assert_close(one, two):
     assert two.result is not None
     mine, theirs = dict(one.result["metrics"]), dict(two.result["metrics"])
     ranks = [name for name in mine if name.startswith(("pairs_auc", "pairs_tar"))]
-    for name in ranks:  # rank statistics of 15 x 15 pairs: rounding may swap two neighbours
+    for name in ranks:  # rank statistics of 15 x 15 pairs: rounding may swap two neighbors
         assert theirs.pop(name) == pytest.approx(mine.pop(name), abs=1.01 / 15)
     assert theirs == pytest.approx(mine, rel=1e-6, abs=1e-5)
     for mine, theirs in zip(read_log(one.log), read_log(two.log), strict=True):

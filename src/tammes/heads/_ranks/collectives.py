@@ -1,6 +1,6 @@
 r"""Differentiable collectives, each with its gradient.
 
-The ranks jointly minimise F, the mean over ranks of the tensors that `backward` is called on. A tensor is
+The ranks jointly minimize F, the mean over ranks of the tensors that `backward` is called on. A tensor is
 *replicated* if all ranks hold the same values; each rank then holds its full gradient of F. It is *partial*
 if a rank's gradient covers only its own classes; the gradient of F is then the sum over ranks.
 

@@ -14,7 +14,7 @@ from tammes.losses._engine.rival_logits import Rest
 from tammes.losses.scores import Space
 
 CHUNK = 64
-"""Columns whose maximum is taken together; other widths are not vectorised and several times slower."""
+"""Columns whose maximum is taken together; other widths are not vectorized and several times slower."""
 
 
 @dataclass(frozen=True)

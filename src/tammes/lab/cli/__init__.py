@@ -45,11 +45,11 @@ Learning towards the largest margins: train classifiers, measure their margins, 
 {commands}
 
 options:
-  -h, --help                    Show this page, or the help of a command.
-  --version                     Print the version.
-  --plugin FILE                 Load a Python file that registers losses; may be repeated.
-  --debug                       Show the traceback of an error.
-  --print-completion SHELL      Print the completion script for bash, zsh or fish.
+  -h, --help                Show this page, or the help of a command.
+  --version                 Print the version.
+  --plugin FILE             Load a Python file that registers losses; may be repeated.
+  --debug                   Show the traceback of an error.
+  --print-completion SHELL  Print the completion script for bash, zsh or fish.
 
 Exit codes: 0 success, 1 error, 2 usage error, 130 interrupted, 141 output closed.
 
@@ -100,9 +100,7 @@ def _dispatch(words: list[str]) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help"):
-        print(
-            USAGE.format(commands="\n".join(f"  {name:10}{summary(load_command(name))}" for name in COMMANDS))
-        )
+        print(_usage())
         return 0 if words else 2
     name, *rest = words
     if name not in COMMANDS:
@@ -113,6 +111,14 @@ def _dispatch(words: list[str]) -> int:
         with terminal.going_on_without_readers():
             return command.run()
     return command.run()
+
+
+def _usage() -> str:
+    from tammes.lab.cli.help_page import wrapped
+
+    commands = "\n".join(f"  {name:11}{summary(load_command(name))}" for name in COMMANDS)
+    about, title, examples = USAGE.partition("examples:\n")
+    return wrapped(about.format(commands=commands)) + title + examples
 
 
 def _without_plugins(words: list[str]) -> list[str]:
@@ -136,13 +142,13 @@ def _without_plugins(words: list[str]) -> list[str]:
 
 def _print_completion(words: list[str]) -> int:
     from tammes.lab.cli.completion import SHELLS, completion
-    from tammes.lab.cli.help_page import flags_of
+    from tammes.lab.cli.help_page import option_names
 
     if len(words) != 1 or words[0] not in SHELLS:
         print(f"tammes: --print-completion takes one of {', '.join(SHELLS)}.", file=sys.stderr)
         return 2
     kinds = {name: load_command(name) for name in COMMANDS}
-    print(completion(words[0], {name: (summary(kind), flags_of(kind)) for name, kind in kinds.items()}))
+    print(completion(words[0], {name: (summary(kind), option_names(kind)) for name, kind in kinds.items()}))
     return 0
 
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from tammes.lab.cli.help_page import Flag
-
 SHELLS = ("bash", "zsh", "fish")
 
 BASH = """\
@@ -24,24 +22,18 @@ complete -o default -F _tammes tammes
 ZSH = "#compdef tammes\nautoload -Uz bashcompinit && bashcompinit\n" + BASH
 
 
-def completion(shell: str, commands: Mapping[str, tuple[str, Sequence[Flag]]]) -> str:
-    """The completion script of `shell` for `commands`, each a name with its summary and flags."""
+def completion(shell: str, commands: Mapping[str, tuple[str, Sequence[str]]]) -> str:
+    """The completion script of `shell` for `commands`, each a name with its summary and options."""
     if shell == "fish":
-        return "".join(_fish(name, summary, flags) for name, (summary, flags) in commands.items())
-    cases = [
-        f'            {name}) words="{" ".join(_options(flags))}" ;;' for name, (_, flags) in commands.items()
-    ]
+        return "".join(_fish(name, summary, options) for name, (summary, options) in commands.items())
+    cases = [f'            {name}) words="{" ".join(options)}" ;;' for name, (_, options) in commands.items()]
     script = ZSH if shell == "zsh" else BASH
     return script.format(commands=" ".join(commands), cases="\n".join(cases))
 
 
-def _options(flags: Sequence[Flag]) -> list[str]:
-    return [flag.usage.split()[0] for flag in flags if not flag.positional] + ["--help"]
-
-
-def _fish(name: str, summary: str, flags: Sequence[Flag]) -> str:
+def _fish(name: str, summary: str, options: Sequence[str]) -> str:
     lines = [f"complete -c tammes -n __fish_use_subcommand -a {name} -d {_quoted(summary)}"]
-    for option in _options(flags):
+    for option in options:
         lines.append(f'complete -c tammes -n "__fish_seen_subcommand_from {name}" -l {option[2:]}')
     return "\n".join(lines) + "\n"
 

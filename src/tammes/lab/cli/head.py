@@ -105,7 +105,7 @@ class Head:
         from tammes.lab.cli import flags
 
         if not words or words[0].startswith("-"):
-            return flags(cls, "head", words or ["--help"])
+            return flags(cls, "head ACTION ...", words or ["--help"])
         name, *rest = words
         if name not in ACTIONS:
             raise ValueError(f"Unknown action {name!r}. {did_you_mean(name, ACTIONS)}")

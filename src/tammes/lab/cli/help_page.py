@@ -7,6 +7,7 @@ type imported), and because a dozen options serve a newcomer better than eighty.
 import ast
 import dataclasses
 import inspect
+import re
 import shutil
 import textwrap
 import types
@@ -58,7 +59,7 @@ def help_page(kind: Any, command: str, *, everything: bool = False) -> str:
     positional = [flag for flag in flags if flag.positional]
     options = [flag for flag in flags if not flag.positional]
     usage = " ".join(["usage: tammes", command, *(flag.usage for flag in positional)])
-    parts = [usage + (" [options]" if options else ""), about.strip()]
+    parts = [usage + (" [options]" if options else ""), wrapped(about.strip())]
     if positional:
         parts.append("\n".join(["arguments:", *map(_entry, positional)]))
     parts += [
@@ -83,9 +84,37 @@ def _groups(kind: Any, options: list[Flag], *, everything: bool) -> list[tuple[s
     return [(title, members) for title, members in found if members]
 
 
+def option_names(kind: Any) -> list[str]:
+    """The options of a command as they are typed, with those that print its help."""
+    names = [flag.usage.split()[0] for flag in flags_of(kind) if not flag.positional]
+    return [*names, "--help", *(["--help-all"] if hasattr(kind, "first_options") else [])]
+
+
+def wrapped(text: str) -> str:
+    """Paragraphs filled to the width of the terminal; in lists, the continuation lines are indented."""
+    paragraphs = re.split(r"\n\n+", text)
+    return "\n\n".join("\n".join(_lines(paragraph)) for paragraph in paragraphs)
+
+
+def _lines(paragraph: str) -> list[str]:
+    entries = paragraph.split("\n")
+    if not any(entry.startswith("  ") for entry in entries):
+        return textwrap.wrap(paragraph, _width(), break_on_hyphens=False)
+    found: list[str] = []
+    for entry in entries:
+        name = re.match(r"  \S.*?  +|", entry)
+        assert name is not None
+        hanging = " " * name.end()
+        found += textwrap.wrap(entry, _width(), subsequent_indent=hanging, break_on_hyphens=False)
+    return found
+
+
+def _width() -> int:
+    return max(60, min(shutil.get_terminal_size().columns, WIDEST))
+
+
 def _entry(flag: Flag) -> str:
-    width = max(60, min(shutil.get_terminal_size().columns, WIDEST))
-    lines = textwrap.wrap(flag.text, width - INDENT, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(flag.text, _width() - INDENT, break_on_hyphens=False) or [""]
     head = f"  {flag.usage}"
     if len(head) < INDENT - 1:
         head, lines = head.ljust(INDENT) + lines[0], lines[1:]

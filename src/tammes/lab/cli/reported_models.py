@@ -62,8 +62,8 @@ def _of_run(
     facts, record = folder.facts, folder.result or _unfinished(folder)
     weight = folder.weights(which)["head.weight"].float() if folder.checkpoint() else None
     if weight is not None and "nearest_angle" not in arrays:  # measured on classes without prototypes
-        neighbour, angle = nearest_prototypes(weight)
-        arrays = arrays | {"nearest_class": neighbour.numpy(), "nearest_angle": angle.numpy()}
+        neighbor, angle = nearest_prototypes(weight)
+        arrays = arrays | {"nearest_class": neighbor.numpy(), "nearest_angle": angle.numpy()}
     return ModelResults(
         name=str(folder.path),
         data=facts.name,

@@ -31,20 +31,20 @@ class Reproduce:
     """Reproduce an experiment of the paper and print our numbers next to the paper's.
 
     experiments:
-      claims    whether the records support each claim of the paper
-      toy       eight classes on the sphere with free prototypes and features (appendix C.1, Fig. 3)
-      limits    optima of the losses with free features (not in the paper): softmax codes, minority collapse
-      scales    remaining gradient halfway to the largest margins, against the scale s
-      losses    table of all losses, and their target logits against the angle
-      table1    balanced classification with and without R_sm (Table 1, appendix Table 5)
-      ablation  effect of R_sm by network, projection and learning rate
-      cifar10   the README's CIFAR-10 runs with and without R_sm and packed prototypes
-      figures   the figures of Table 1 (Figs. 1, 2, 4-6, 9-11)
-      table2    imbalanced classification with and without R_w (Table 2, appendix Table 6)
-      table7    two-stage methods with and without R_w (appendix Table 7)
-      table3    person re-identification, each loss with a triplet loss (Table 3, appendix Table 8)
-      table4    face verification with and without R_sm and R_w (Table 4, appendix Table 9)
-      longtail  comparison of losses for imbalanced classes (not in the paper): CIFAR-10, long-tailed 100
+      claims      whether the records support each claim of the paper
+      toy         eight classes on the sphere with free prototypes and features (appendix C.1, Fig. 3)
+      limits      optima of the losses with free features (not in the paper): softmax codes, minority collapse
+      scales      remaining gradient halfway to the largest margins, against the scale s
+      losses      table of all losses, and their target logits against the angle
+      table1      balanced classification with and without R_sm (Table 1, appendix Table 5)
+      ablation    effect of R_sm by network, projection and learning rate
+      cifar10     the README's CIFAR-10 runs with and without R_sm and packed prototypes
+      figures     the figures of Table 1 (Figs. 1, 2, 4-6, 9-11)
+      table2      imbalanced classification with and without R_w (Table 2, appendix Table 6)
+      table7      two-stage methods with and without R_w (appendix Table 7)
+      table3      person re-identification, each loss with a triplet loss (Table 3, appendix Table 8)
+      table4      face verification with and without R_sm and R_w (Table 4, appendix Table 9)
+      longtail    comparison of losses for imbalanced classes (not in the paper): CIFAR-10, long-tailed 100
       facelosses  comparison of face losses (not in the paper): LFW View 1
 
     examples:
@@ -60,7 +60,7 @@ class Reproduce:
         from tammes.lab.cli import flags
 
         if not words or words[0].startswith("-"):
-            return flags(cls, "reproduce", words or ["--help"])
+            return flags(cls, "reproduce EXPERIMENT [options]", words or ["--help"])
         name, *rest = words
         if name not in EXPERIMENTS:
             raise ValueError(f"Unknown experiment {name!r}. {did_you_mean(name, EXPERIMENTS)}")

@@ -47,8 +47,12 @@ class Train(ConfigFields):
 
     A run is a folder with config.json, log.jsonl, checkpoints, result.json and margins.npz. An interrupted
     run continues with --resume and, with the same number of threads and processes, ends with the same
-    result bit for bit. For several processes or machines:
-    torchrun --nproc-per-node 2 -m tammes train ...
+    result bit for bit.
+
+    For several processes or machines:
+
+      torchrun --nproc-per-node 2 -m tammes train ...
+
     The run fails if a rank does not respond within TAMMES_TIMEOUT_MINUTES (default 10).
 
     examples:

@@ -55,9 +55,9 @@ class Verify:
 
     def _embedder(self, folder: "RunFolder") -> "Embedder":
         from tammes.lab.inference.predictor import Predictor
-        from tammes.lab.training.face_verification import check_colour
+        from tammes.lab.training.face_verification import check_color
 
-        check_colour(folder.facts)
+        check_color(folder.facts)
         return Predictor(folder, self.weights).embedder
 
     def _two(self, first: str, second: str) -> int:

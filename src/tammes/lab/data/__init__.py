@@ -1,4 +1,4 @@
-"""Labelled images from named data sets, `.npz` files and folders, as standardized batches.
+"""Labeled images from named data sets, `.npz` files and folders, as standardized batches.
 
 >>> from tammes.lab.data import Batches, load
 >>> dataset = load("digits")

@@ -216,11 +216,11 @@ def gather(
 def jitter(images: UInt8[Tensor, "n h w 3"], factors: Float[Tensor, "n 3"]) -> UInt8[Tensor, "n h w 3"]:
     """Multiply brightness, then contrast, then saturation by `factors`."""
     brightness, contrast, saturation = factors[:, :, None, None, None].unbind(1)
-    colours = (images * brightness).clamp_(0, 255)
-    grey = colours.matmul(LUMA.to(colours.device))[..., None].mean((1, 2), keepdim=True)
-    colours = torch.lerp(grey, colours, contrast).clamp_(0, 255)
-    grey = colours.matmul(LUMA.to(colours.device))[..., None]
-    return torch.lerp(grey, colours, saturation).clamp_(0, 255).round_().to(torch.uint8)
+    colors = (images * brightness).clamp_(0, 255)
+    grey = colors.matmul(LUMA.to(colors.device))[..., None].mean((1, 2), keepdim=True)
+    colors = torch.lerp(grey, colors, contrast).clamp_(0, 255)
+    grey = colors.matmul(LUMA.to(colors.device))[..., None]
+    return torch.lerp(grey, colors, saturation).clamp_(0, 255).round_().to(torch.uint8)
 
 
 LUMA = torch.tensor([0.2989, 0.587, 0.114])

@@ -1,4 +1,4 @@
-"""Data sets: labelled training and test images, and the channel statistics to standardize them by."""
+"""Data sets: labeled training and test images, and the channel statistics to standardize them by."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """Labelled images held in memory as bytes. A channels-last tensor is used without a copy.
+    """Labeled images held in memory as bytes. A channels-last tensor is used without a copy.
 
     `files` holds the paths the images were decoded from, or is empty.
     """
@@ -55,7 +55,7 @@ class InMemory:
 
 
 class Encoded:
-    """Labelled images that are decoded to RGB and resized to `size` on each use."""
+    """Labeled images that are decoded to RGB and resized to `size` on each use."""
 
     labels: Int64[Tensor, " n"]
     size: tuple[int, int]
@@ -86,7 +86,7 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class OnDisk(Encoded):
-    """Labelled image files.
+    """Labeled image files.
 
     Images of another aspect ratio than `size` are center-cropped, or stretched with `stretch`.
     """

@@ -106,7 +106,7 @@ class RecordFile:
 
 @dataclass(frozen=True, eq=False)
 class Recorded(Encoded):
-    """Labelled images in a record file, by the byte offsets of their records."""
+    """Labeled images in a record file, by the byte offsets of their records."""
 
     file: RecordFile
     starts: Int64[np.ndarray, " n"]
@@ -228,7 +228,7 @@ def _labels(
 
 
 def write_records(path: Path, images: Iterable[tuple[int, bytes]], size: tuple[int, int]) -> None:
-    """Write labelled, encoded images to a new folder as `train.rec`, `train.idx` and `property`.
+    """Write labeled, encoded images to a new folder as `train.rec`, `train.idx` and `property`.
 
     Args:
         path: the folder to create.

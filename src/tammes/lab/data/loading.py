@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from tammes._common.checks import at_least, did_you_mean
 from tammes.lab.data.arrays import npz
 from tammes.lab.data.augmentation import Augmentation
-from tammes.lab.data.dataset import DataSet
-from tammes.lab.data.digits import digits
+from tammes.lab.data.dataset import DataSet, InMemory, in_memory, stratified
 from tammes.lab.data.face_sets import has_pairs, lfw_view1, with_pairs
 from tammes.lab.data.identities import (
     NAMED_FOLDERS,
@@ -153,11 +155,25 @@ def _shots(source: str, root: Path) -> ShotsByRole | None:
 
 def _named(name: str, root: Path, download: bool, size: tuple[int, int] | None) -> DataSet:
     if name == "digits":
-        return digits(size)
+        return _digits(size)
     archive = root / f"{name}.npz"
     if archive.is_file():
         return npz(archive, size, CIFAR_NAMES.get(name), AUGMENTATIONS[name])
     return torchvision_set(name, root, download, AUGMENTATIONS[name], size)
+
+
+def _digits(size: tuple[int, int] | None) -> DataSet:
+    """The 1,797 handwritten 8 x 8 digits of scikit-learn, rescaled from 0..16 to bytes.
+
+    A fixed fifth of each class is test data.
+    """
+    from sklearn.datasets import load_digits
+
+    grey, target = load_digits(return_X_y=True)
+    images = np.round(grey * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    whole = InMemory(torch.from_numpy(images), torch.from_numpy(target).long())
+    train, test = map(whole.select, stratified(whole.labels))
+    return in_memory("digits", train, test, tuple("0123456789"), Augmentation(shift=1), size)
 
 
 def _as_size(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:

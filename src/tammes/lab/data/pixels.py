@@ -29,7 +29,7 @@ def standardize(
     """(images / 255 - mean) / std as float32, channels-last in memory."""
     n, c, h, w = images.shape
     scale, offset = 1 / (255 * std), -mean / std
-    # Rows of w * c numbers: arithmetic against a last axis of 3 would run unvectorised, 20 times slower.
+    # Rows of w * c numbers: arithmetic against a last axis of 3 would run unvectorized, 20 times slower.
     lines = images.permute(0, 2, 3, 1).reshape(n, h, w * c).to(torch.float32)
     lines.mul_(scale.repeat(w)).add_(offset.repeat(w))
     return lines.view(n, h, w, c).permute(0, 3, 1, 2)

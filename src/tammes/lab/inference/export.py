@@ -14,8 +14,7 @@ import tammes
 from tammes._common.files import write_bytes
 from tammes.lab.models import embed
 from tammes.lab.training.classifier import Classifier, DataFacts
-from tammes.lab.training.run_folder import RunFolder, Which
-from tammes.lab.training.storage import write_tensors
+from tammes.lab.training.run_folder import RunFolder, Which, write_tensors
 
 Format = Literal["onnx", "safetensors"]
 
@@ -53,8 +52,8 @@ def describe(facts: DataFacts, *, flip: bool, in_graph: bool) -> dict[str, Any]:
         "tammes": tammes.__version__,
         "preprocessing": {
             "decode": "apply EXIF orientation; put transparent parts on white",
-            "colour_order": "RGB" if channels == 3 else "grey",
-            "crop": "largest centred part with the aspect ratio of the target size",
+            "color_order": "RGB" if channels == 3 else "grey",
+            "crop": "largest centered part with the aspect ratio of the target size",
             "resize": {"height": height, "width": width, "interpolation": "bilinear, antialiased"},
             "scale": 1 / 255,
             "mean": list(facts.mean),
@@ -66,7 +65,7 @@ def describe(facts: DataFacts, *, flip: bool, in_graph: bool) -> dict[str, Any]:
         "outputs": {
             "probabilities": "softmax of the logits",
             "logits": "one per class",
-            "embeddings": "not normalised; compare by cosine",
+            "embeddings": "not normalized; compare by cosine",
         },
         "classes": list(facts.classes),
     }

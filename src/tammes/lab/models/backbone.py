@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tammes._common.types import Embeddings
-from tammes.lab.models.bnneck import BNNeck
 
 Images = Float[Tensor, "n c h w"]
 
@@ -93,3 +92,16 @@ def in_precision(autocast: str, device: torch.device) -> contextlib.AbstractCont
     """The context of an `autocast` setting: "none", "bf16" or "fp16"."""
     half = HALF.get(autocast)
     return contextlib.nullcontext() if half is None else torch.autocast(device.type, half)
+
+
+class BNNeck(nn.BatchNorm1d):
+    """Batch norm without a bias (Luo et al. 2019, "Bag of tricks").
+
+    A triplet loss optimizes distances and a softmax loss directions, so they conflict on a shared embedding.
+    The triplet loss applies before the neck and the softmax loss after it, where features are centered on the
+    origin. There is no bias, so that decision boundaries pass through the origin.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.bias.requires_grad = False

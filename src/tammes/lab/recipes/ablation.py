@@ -22,7 +22,7 @@ PROJECTED = {"projected": True, "free": False}
 
 NOTE = (
     "NormFace (s=64), 10 epochs. Projected: prototypes are scaled to norm 1 after each step; "
-    "free: they are normalised in the forward pass only."
+    "free: they are normalized in the forward pass only."
 )
 
 
@@ -36,7 +36,7 @@ def table(
     """NormFace (s=64) with and without 0.5 R_sm, for two networks, with and without projection.
 
     Row names: cnn4-projected-lr0.01, cnn4-projected-lr0.01+0.5rsm, likewise -free- (prototypes are
-    normalised in the forward pass only), -lr0.1 and cnn4-hidden.
+    normalized in the forward pass only), -lr0.1 and cnn4-hidden.
 
     Args:
         dataset: Data set: <dataset>.npz in the data root if it exists, else torchvision's files there.

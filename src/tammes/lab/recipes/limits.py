@@ -43,7 +43,7 @@ LOSSES: dict[str, Objective] = {
 CLASSES, DIMENSIONS, FREQUENT = 10, 64, 5000
 RATIOS = (1, 3, 10, 30, 100, 300, 1000)
 DECAY = 0.005
-SKEWED: dict[str, Objective] = {
+IMBALANCED: dict[str, Objective] = {
     "NormFace": NormFace(scale=5.0),
     "CosFace": CosFace(scale=5.0, margin=0.35),
     "LDAM": LDAM(scale=5.0),
@@ -102,7 +102,7 @@ def trained_rows(folder: Path) -> list[dict[str, Any]]:
         table = table2.table(dataset="cifar10", imbalance=imbalance, preset="laptop", out=str(folder))
         for key, record in read_rows(table.rows, folder).items():
             name, _, strength = key.removeprefix(table.prefix).rpartition("-")
-            loss = {table2.loss_name(loss): loss for loss in SKEWED}.get(name)
+            loss = {table2.loss_name(loss): loss for loss in IMBALANCED}.get(name)
             margin = record.get("metrics", {}).get("class_margin_deg")
             if loss is not None and strength in ("0", "10") and margin is not None:
                 shape = imbalance.removesuffix(":100")
@@ -157,9 +157,9 @@ def cells(part: str, largest: int) -> Iterator[Job]:
                 yield f"{name} {k} {d}", partial(loss_row, name, k, d)
     elif part == "minority":
         for ratio in RATIOS:
-            for name in SKEWED:
-                for centred in (False, True):
-                    yield f"{name} {ratio} {centred}", partial(minority_row, name, ratio, centred)
+            for name in IMBALANCED:
+                for centered in (False, True):
+                    yield f"{name} {ratio} {centered}", partial(minority_row, name, ratio, centered)
     else:
         for k in range(3, largest + 1):
             for d in range(2, 9):
@@ -181,16 +181,16 @@ def loss_row(name: str, k: int, d: int) -> dict[str, Any]:
     }
 
 
-def minority_row(name: str, ratio: int, centred: bool) -> dict[str, Any]:
+def minority_row(name: str, ratio: int, centered: bool) -> dict[str, Any]:
     """The optimum of a loss when half of the classes are rarer by `ratio`, with or without R_w."""
-    objective = SKEWED[name] + R_W * ZeroCentroid() if centred else SKEWED[name]
+    objective = IMBALANCED[name] + R_W * ZeroCentroid() if centered else IMBALANCED[name]
     half = CLASSES // 2
     counts = [float(FREQUENT)] * half + [FREQUENT / ratio] * half
     found = _quietly(objective, counts, DIMENSIONS, weight_decay=DECAY if name == "CE" else None)
     return {
         "loss": name,
         "ratio": ratio,
-        "R_w": centred,
+        "R_w": centered,
         "class_margin_deg": math.degrees(found.class_margin),
         "rare_deg": math.degrees(float(class_margin(found.points[half:]))),
         "frequent_deg": math.degrees(float(class_margin(found.points[:half]))),

@@ -1,4 +1,4 @@
-"""Table 1 and appendix Table 5: balanced classification with and without the sample margin regulariser.
+"""Table 1 and appendix Table 5: balanced classification with and without the sample margin regularizer.
 
 Paper: a large s costs class margin (CIFAR-10, NormFace: 96.3 deg at s = 5, 36.5 at s = 64), and 0.5 R_sm
 restores it (93.9) at the same accuracy. The `paper` preset has the appendix's settings: SGD with momentum 0.9

@@ -1,4 +1,4 @@
-"""Table 2 and appendix Table 6: imbalanced classes with and without the zero-centroid regulariser R_w.
+"""Table 2 and appendix Table 6: imbalanced classes with and without the zero-centroid regularizer R_w.
 
 Paper: on imbalanced classes the losses have small class margins (LM-Softmax, long-tailed 100: 4.4 deg), and
 lambda R_w raises them close to the maximum (92.6 of 96.4) and improves accuracy (65.3 to 73.2 %). The `paper`
@@ -36,7 +36,7 @@ MAIN_LAMBDA = 10
 """The lambda of the curves with R_w and of the paper's claims."""
 
 PLAIN = {"CE": "CE", "Focal": "Focal(gamma=1)"}
-"""Losses on raw inner products, which the paper does not regularise here."""
+"""Losses on raw inner products, which the paper does not regularize here."""
 
 LOSSES = {
     "CosFace": "CosFace(s=5, m=0.35)",

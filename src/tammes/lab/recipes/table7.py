@@ -2,7 +2,7 @@
 
 Paper: ImageNet-LT, ResNet-50, MiSLAS's settings; R_w lifts CE from 43.61 to 45.90, cRT with mixup from 51.61
 to 52.65, MiSLAS from 52.50 to 52.85 %. "lambda is set 100" may mean 100 R_w or, as in Table 2, 100 lambda =
-10,000 R_w: both are rows. CE does not normalise its prototypes, so R_w is on the raw ones (erratum 11). The
+10,000 R_w: both are rows. CE does not normalize its prototypes, so R_w is on the raw ones (erratum 11). The
 `paper` preset needs the usual lists (ImageNet_LT_train.txt and _test.txt) and the images; `laptop` is
 CIFAR-10, long-tailed 100, as in Table 2: MiSLAS's authors report 82.5 % there (ResNet-32, 200 epochs), Table
 2's best row has 73.21.
@@ -60,7 +60,7 @@ MISLAS_SHIFTS_BATCH_NORM = {"paper": True, "laptop": False}
 Method = Literal["crt", "tau", "lws", "crt-mixup", "mislas"]
 LABELS: dict[Method, str] = {
     "crt": "cRT",
-    "tau": "tau-normalisation",
+    "tau": "tau-normalization",
     "lws": "LWS",
     "crt-mixup": "cRT, mixup",
     "mislas": "MiSLAS",

@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from tammes.lab.report.templating import render
 
-COLOURS = 10
-"""Colours in the palette of the style sheet."""
+COLORS = 10
+"""Colors in the palette of the style sheet."""
 
 BINS = 40
 MAX_SPOTS = 60
@@ -25,12 +25,12 @@ MAX_MARKERS = 12
 COUNTED_CELLS = 20
 """Maximum number of classes for which a confusion matrix shows counts."""
 
-LABELLED = 40
+LABELED = 40
 """Maximum number of classes whose names are shown beside a matrix."""
 
 
 class Curve(NamedTuple):
-    """The values of one run; `run` decides its colour."""
+    """The values of one run; `run` decides its color."""
 
     name: str
     run: int
@@ -39,10 +39,10 @@ class Curve(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Values to count; `colour` is any CSS colour."""
+    """Values to count; `color` is any CSS color."""
 
     name: str
-    colour: str
+    color: str
     values: Float[np.ndarray, " n"]
 
 
@@ -107,9 +107,9 @@ class Frame(NamedTuple):
         return Bar(x, y, self.at_x(right) - x, self.bottom - y, tip)
 
 
-def colour(number: int) -> str:
+def color(number: int) -> str:
     """The first ten from the palette, the rest spaced around the wheel by the golden angle."""
-    return f"var(--c{number})" if number < COLOURS else f"hsl({number * 137.508 % 360:.0f} 55% 50%)"
+    return f"var(--c{number})" if number < COLORS else f"hsl({number * 137.508 % 360:.0f} 55% 50%)"
 
 
 def tick_values(low: float, high: float, about: int = 5) -> list[float]:
@@ -163,7 +163,7 @@ def _line(frame: Frame, curve: Curve) -> dict[str, Any]:
     ]
     x, y = [x for x, _ in points], [y for _, y in points]
     markers = len(points) <= MAX_MARKERS
-    line = {"run": curve.run, "colour": colour(curve.run), "path": frame.path(x, y)}
+    line = {"run": curve.run, "color": color(curve.run), "path": frame.path(x, y)}
     return line | {"spots": spots, "markers": markers}
 
 
@@ -208,7 +208,7 @@ def histogram(
             "frame": area,
             "ticks": at,
             "series": [
-                {"colour": s.colour, "bars": _bars(area, s, c, log=kind == "logarithmic")}
+                {"color": s.color, "bars": _bars(area, s, c, log=kind == "logarithmic")}
                 for s, c in zip(series, counts, strict=True)
             ],
         }
@@ -265,7 +265,7 @@ def counts_and_accuracy(
 def matrix(title: str, names: Sequence[str], cosines: Float[np.ndarray, "k k"]) -> Markup:
     """Cosines of all pairs as an image with a color bar: blue below zero, white at zero, red above."""
     k, side = len(names), 400
-    shorts = _side_names(names) if k <= LABELLED else []
+    shorts = _side_names(names) if k <= LABELED else []
     room = 12 + 6 * max(map(len, shorts), default=0)
     hundredths = np.clip(np.rint(cosines * 100) + 100, 0, 200).astype(np.uint8)
     return render(
@@ -348,7 +348,7 @@ def scatter(title: str, dots: Sequence[Dot], names: Sequence[tuple[str, float, f
     return render(
         "charts/scatter.svg",
         title=title,
-        groups=[{"label": label, "colour": colour(label), "dots": group} for label, group in groups.items()],
+        groups=[{"label": label, "color": color(label), "dots": group} for label, group in groups.items()],
         height=20 + (max(ys) - min(ys)) * scale,
         names=[(short(name, 22), *place(x, y)) for name, x, y in names],
     )
@@ -375,7 +375,7 @@ def _side_names(names: Sequence[str]) -> list[str]:
 
 
 def _diverging(cosines: Float[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w 3"]:
-    """Colours: white at 0, blue towards -1, red towards 1."""
+    """Colors: white at 0, blue towards -1, red towards 1."""
     strength = np.sqrt(np.clip(np.abs(cosines), 0, 1))[..., None]
     ends = np.where(cosines[..., None] < 0, np.array([33, 102, 172]), np.array([178, 24, 43]))
     return np.rint(250 + (ends - 250) * strength).astype(np.uint8)

@@ -36,7 +36,7 @@ def class_sizes(model: ModelResults) -> list[Section]:
 
 
 def _bars(model: ModelResults) -> tuple[list[str], list[float], list[float]]:
-    """Names, counts and accuracies, largest class first; with many classes, means of groups of neighbours."""
+    """Names, counts and accuracies, largest class first; with many classes, means of groups of neighbors."""
     counts, accuracy = model.arrays["class_count"], model.arrays["class_accuracy"]
     order = np.argsort(-counts, kind="stable")
     groups = np.array_split(order, min(len(order), MAX_BARS))

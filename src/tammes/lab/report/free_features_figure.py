@@ -6,7 +6,7 @@ from typing import Any
 
 from tammes.lab.report.figure_files import save_figure
 
-COLOURS = {
+COLORS = {
     "CosFace": "#0072b2",
     "ArcFace": "#d55e00",
     "NormFace": "#009e73",
@@ -29,16 +29,16 @@ def draw_free_features(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(5.2 * len(datasets), 5), layout="constrained")
     for axes, dataset in zip(figure.subplots(1, len(datasets), squeeze=False)[0], datasets, strict=True):
         axes.plot([0, 100], [0, 100], color="0.8", linewidth=1, zorder=0)
-        for loss, colour in COLOURS.items():
+        for loss, color in COLORS.items():
             some = [row for row in rows if (row["dataset"], row["loss"]) == (dataset, loss)]
-            for plain, face in ((True, colour), (False, "none")):
+            for plain, face in ((True, color), (False, "none")):
                 kept = [row for row in some if (row["strength"] == 0) == plain]
                 axes.scatter(
                     [row["class_margin_deg"] for row in kept],
                     [row["printed_deg"] for row in kept],
                     s=36 if plain else 18,
                     facecolors=face,
-                    edgecolors=colour,
+                    edgecolors=color,
                     linewidths=0.9,
                     label=loss if plain else None,
                 )

@@ -28,8 +28,8 @@ def draw_gradients(
     panels = figure.subplots(1, len(gradients), sharey=True, squeeze=False)[0]
     for axes, (loss, curves) in zip(panels, gradients.items(), strict=True):
         for position, (k, values) in enumerate(curves.items()):
-            colour = colormaps["viridis"](0.9 * position / max(1, len(curves) - 1))
-            axes.plot(scales, values, color=colour, label=f"{int(k):,} classes")
+            color = colormaps["viridis"](0.9 * position / max(1, len(curves) - 1))
+            axes.plot(scales, values, color=color, label=f"{int(k):,} classes")
         axes.axhline(vanished, color="black", linestyle=":", linewidth=1)
         axes.set(title=loss, xlabel="scale s", xscale="log", yscale="log", ylim=(1e-10, 2))
         axes.set_xticks([2, 4, 8, 16, 32, 64, 128], ["2", "4", "8", "16", "32", "64", "128"])

@@ -17,7 +17,7 @@ from tammes.geometry.sphere import normalize
 from tammes.lab.report.label_encoding import encode_labels
 from tammes.lab.report.model_results import ModelResults
 from tammes.metrics._example_samples import some_samples
-from tammes.metrics.classification import Evaluation, own_similarities, summarise
+from tammes.metrics.classification import Evaluation, own_similarities, summarize
 
 
 @torch.no_grad()
@@ -150,7 +150,7 @@ def _evaluate(z: Embeddings, weight: Prototypes, labels: Labels, *, means: bool)
         "embedding": normalize(z[torch.from_numpy(shown)]).half().numpy(),
     }
     nonnegative = bool((z >= 0).all())
-    evaluation = summarise(weight, samples, nonnegative=nonnegative)
+    evaluation = summarize(weight, samples, nonnegative=nonnegative)
     if not (means and nonnegative):
         return evaluation
     # Means of nonnegative vectors are nonnegative too, so no cosine is below 0.

@@ -49,7 +49,7 @@ ABOUT = {
         "softplus(rest - x_y), x_j = (n_j / n_max)^gamma s c_j + tau log pi_j", "strongly imbalanced classes"
     ),
     "AdaFace": About(
-        f"{SOFTMAX}, f = cos(theta - m q) - m (1 + q), q the standardised norm(z)", "images of mixed quality"
+        f"{SOFTMAX}, f = cos(theta - m q) - m (1 + q), q the standardized norm(z)", "images of mixed quality"
     ),
     "MagFace": About(
         f"{SOFTMAX} + strength (a / u^2 + 1 / a), f = cos(theta + m(a)), a = norm(z)",
@@ -173,8 +173,8 @@ def draw_target_logits(path: Path) -> None:
         assert isinstance(term, SampleTerm)
         logit = target_logit(term, torch.cos(degrees * math.pi / 180), norm)
         style = "--" if "plain" in label or "low" in label or label.endswith("= 10") else "-"
-        colour = colormaps["tab20"](2 * place % 20 + place // 10)
-        axes.plot(degrees, logit, style, color=colour, label=label, linewidth=1.8)
+        color = colormaps["tab20"](2 * place % 20 + place // 10)
+        axes.plot(degrees, logit, style, color=color, label=label, linewidth=1.8)
     axes.set(xlabel="angle to the true prototype, degrees", ylabel="target logit / s", xlim=(0, 180))
     axes.set_xticks(range(0, 181, 30))
     axes.spines[["top", "right"]].set_visible(False)

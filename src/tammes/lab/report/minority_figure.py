@@ -27,13 +27,13 @@ def draw_minority_collapse(
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
-    for axes, centred in zip(figure.subplots(1, 2, sharey=True), (False, True), strict=True):
+    for axes, centered in zip(figure.subplots(1, 2, sharey=True), (False, True), strict=True):
         for loss in dict.fromkeys(row["loss"] for row in rows):
             own = sorted(
                 (
                     row
                     for row in rows
-                    if (row["loss"], row["R_w"]) == (loss, centred) and row["gradient"] <= CONVERGED
+                    if (row["loss"], row["R_w"]) == (loss, centered) and row["gradient"] <= CONVERGED
                 ),
                 key=lambda row: row["ratio"],
             )
@@ -48,10 +48,10 @@ def draw_minority_collapse(
                 s=80,
                 color=line.get_color(),
             )
-            own_runs = [row for row in trained if (row["loss"], row["R_w"]) == (loss, centred)]
+            own_runs = [row for row in trained if (row["loss"], row["R_w"]) == (loss, centered)]
             for row in own_runs:
                 _mark(axes, row["shape"], [row["ratio"]], [row["class_margin_deg"]], color=line.get_color())
-        axes.set(xscale="log", xlabel="imbalance ratio", title="with R_w" if centred else "without R_w")
+        axes.set(xscale="log", xlabel="imbalance ratio", title="with R_w" if centered else "without R_w")
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("smallest angle between rare classes, degrees")
     for shape in MARKERS:

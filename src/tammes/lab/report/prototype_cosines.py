@@ -8,10 +8,10 @@ from tammes.lab.report.page import Section, figure
 from tammes.lab.report.templating import render
 
 IN_MATRIX = 60
-"""Maximum number of classes in the matrix; with more classes, those with the closest neighbours."""
+"""Maximum number of classes in the matrix; with more classes, those with the closest neighbors."""
 
 COUNTED = 20
-"""With more classes than this, a histogram shows all nearest-neighbour angles."""
+"""With more classes than this, a histogram shows all nearest-neighbor angles."""
 
 
 def prototype_cosines(model: ModelResults) -> list[Section]:
@@ -25,7 +25,7 @@ def prototype_cosines(model: ModelResults) -> list[Section]:
         return [Section("Prototypes", text, render("charts.html", charts=charts))]
     shown = list(range(k)) if k <= IN_MATRIX else _closest_classes(model)
     rows = unit_rows(model.prototypes[shown])
-    caption = "" if k <= IN_MATRIX else f"The {len(shown)} classes with the closest neighbours, side by side."
+    caption = "" if k <= IN_MATRIX else f"The {len(shown)} classes with the closest neighbors, side by side."
     cosines = matrix("cosines of prototypes", [model.classes[j] for j in shown], rows @ rows.T)
     charts.append(figure(cosines, caption, kind="square"))
     limit = (
@@ -52,7 +52,7 @@ def _angles(model: ModelResults):
 
 
 def _closest_classes(model: ModelResults) -> list[int]:
-    """The classes with the closest neighbours, each beside its neighbour."""
+    """The classes with the closest neighbors, each beside its neighbor."""
     found: dict[int, None] = {}
     for j in np.argsort(model.arrays["nearest_angle"], kind="stable").tolist():
         found.setdefault(j)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tammes.lab.report.charts import LABELLED, Dot, colour, scatter
+from tammes.lab.report.charts import LABELED, Dot, color, scatter
 from tammes.lab.report.model_results import ModelResults, unit_rows
 from tammes.lab.report.page import Section, figure
 from tammes.lab.report.projection import project
@@ -25,16 +25,16 @@ def sample_map(model: ModelResults) -> list[Section]:
     dots = [_sample(model, sample, *place) for sample, place in zip(shown, samples.tolist(), strict=True)]
     dots += [_prototype(model, j, *place) for j, place in enumerate(places[len(shown) :].tolist())]
     labels = sorted({dot.label for dot in dots})
-    named = labels if len(labels) <= LABELLED else []
+    named = labels if len(labels) <= LABELED else []
     part = "All" if len(shown) == model.samples else f"{len(shown):,} of"
     text = (
-        f"{part} {model.samples:,} samples, one colour per class; mistakes are outlined"
+        f"{part} {model.samples:,} samples, one color per class; mistakes are outlined"
         f"{', prototypes are stars' if len(stars) else ''}. {_layout(points.shape[1], places)}"
     )
     body = render(
         "sample_map.html",
         options=[(label, model.classes[label]) for label in labels],
-        legend=[(colour(label), model.classes[label]) for label in named],
+        legend=[(color(label), model.classes[label]) for label in named],
         chart=figure(scatter("map", dots, _names(model, named, shown, samples)), kind="square"),
     )
     return [Section("Map", text, body)]

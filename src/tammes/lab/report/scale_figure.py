@@ -8,7 +8,7 @@ from typing import Any
 from tammes.lab.report.figure_files import save_figure
 from tammes.lab.report.tables import Records, TableRow
 
-COLOURS = {"ArcFace": "#4269d0", "CosFace": "#9c6b2f", "NormFace": "#6a6f78", "LM-Softmax": "#d0342c"}
+COLORS = {"ArcFace": "#4269d0", "CosFace": "#9c6b2f", "NormFace": "#6a6f78", "LM-Softmax": "#d0342c"}
 
 
 def draw_scales(rows: Sequence[TableRow], records: Records, path: Path) -> None:
@@ -81,7 +81,7 @@ def _with_and_without(axes: Any, rows: Iterable[TableRow], found: Mapping[str, f
     for (loss, term), pairs in points.items():
         x, y = zip(*sorted(pairs), strict=True)
         style = {
-            "color": COLOURS.get(loss),
+            "color": COLORS.get(loss),
             "linestyle": "--" if term else "-",
             "marker": "o",
             "markersize": 4,
@@ -110,4 +110,4 @@ def _panel(axes: Any, rows: Iterable[TableRow], found: Mapping[str, float]) -> N
     for loss, pairs in points.items():
         x, y = zip(*sorted(pairs), strict=True)
         bold = 2.4 if loss == "LM-Softmax" else 1.4
-        axes.plot(x, y, marker="o", markersize=4, color=COLOURS.get(loss), linewidth=bold, label=loss)
+        axes.plot(x, y, marker="o", markersize=4, color=COLORS.get(loss), linewidth=bold, label=loss)

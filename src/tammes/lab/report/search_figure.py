@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from tammes._common.types import Picture
 from tammes.lab.report.figure_files import save_figure
 
-COLOURS = {True: "#1a8f3c", False: "#d0342c", None: "#8a8a8a"}
+COLORS = {True: "#1a8f3c", False: "#d0342c", None: "#8a8a8a"}
 
 
 class RankedImage(NamedTuple):
@@ -36,13 +36,13 @@ def draw_ranking(ranking: Ranking, path: Path) -> None:
     first, *others = figure.subplots(1, columns, squeeze=False)[0]
     _tile(first, ranking.query, "black", ranking.title)
     for axes, answer in zip(others, ranking.answers, strict=True):
-        _tile(axes, answer.picture, COLOURS[answer.right], answer.caption)
+        _tile(axes, answer.picture, COLORS[answer.right], answer.caption)
     save_figure(figure, path, dpi=100)
 
 
-def _tile(axes: Any, picture: Picture, colour: str, caption: str) -> None:
+def _tile(axes: Any, picture: Picture, color: str, caption: str) -> None:
     axes.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
     axes.set(xticks=[], yticks=[])
-    axes.set_xlabel(caption, fontsize=7, color=colour, labelpad=2)
+    axes.set_xlabel(caption, fontsize=7, color=color, labelpad=2)
     for spine in axes.spines.values():
-        spine.set(color=colour, linewidth=3)
+        spine.set(color=color, linewidth=3)

@@ -24,7 +24,7 @@ def setting(config: Mapping[str, Any], name: str) -> str:
 def differing_settings(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names of the settings in which the runs of `records` differ as asked; "objective" if there are none.
 
-    For records of older versions, which do not store what was asked, all settings are compared.
+    Records of older versions do not store what was asked; the settings that both have are compared.
 
     >>> runs = [{"config": {"lr": 0.1, "prototype_lr": 0.1}}, {"config": {"lr": 0.2, "prototype_lr": 0.2}}]
     >>> differing_settings([run | {"asked": {"lr": run["config"]["lr"]}} for run in runs])
@@ -37,10 +37,15 @@ def differing_settings(records: Sequence[Mapping[str, Any]]) -> list[str]:
     found: dict[tuple[str, ...], str] = {}
     for name in names:
         values = tuple(setting(config, name) for config in configs)
-        if name not in SILENT and len(set(values)) > 1:
+        if name not in SILENT and _differs(configs, name):
             found.setdefault(values, name)  # skip settings that vary together with another one
     chosen = [name for name in found.values() if _asked_to_differ(known, name)]
     return chosen or list(found.values()) or [name for name in names if name == "objective"]
+
+
+def _differs(configs: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether a setting has several values. Versions without it, older or newer ones, do not count."""
+    return len({setting(config, name) for config in configs if name in config}) > 1
 
 
 def _asked_to_differ(records: Sequence[Mapping[str, Any]], name: str) -> bool:
@@ -65,8 +70,8 @@ def _differences(models: Sequence[ModelResults]) -> Grid | None:
     """One row per setting that differs."""
     configs = [model.config for model in models]
     names = dict.fromkeys(name for config in configs for name in config)
-    rows = [[name, *(setting(config, name) for config in configs)] for name in names]
-    rows = [row for row in rows if len(set(row[1:])) > 1]
+    different = [name for name in names if _differs(configs, name)]
+    rows = [[name, *(setting(config, name) for config in configs)] for name in different]
     heads = ["setting", *(model.name for model in models)]
     return Grid("Settings that differ", heads, _block(rows), words=len(heads)) if rows else None
 

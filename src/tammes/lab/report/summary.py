@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tammes.lab.report.accuracy_comparison import accuracy_interval, difference
-from tammes.lab.report.charts import colour
+from tammes.lab.report.charts import color
 from tammes.lab.report.model_results import ModelResults
 from tammes.lab.report.page import Section
 from tammes.lab.report.templating import number, render
@@ -163,6 +163,6 @@ def _bar(run: int, model: ModelResults, margin: Margin) -> dict[str, Any]:
     return {
         "name": model.label,
         "share": min(100.0, max(0.0, _share(found, maximum))),
-        "colour": colour(run),
+        "color": color(run),
         "text": f"{_percent(found, maximum)} of {maximum:.{margin.digits}f}{margin.unit}",
     }

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tammes.lab.report.charts import Curve, colour, line_chart
+from tammes.lab.report.charts import Curve, color, line_chart
 from tammes.lab.report.model_results import ModelResults
 from tammes.lab.report.page import Section, figure
 from tammes.lab.report.templating import render
@@ -34,7 +34,7 @@ def training_curves(models: Sequence[ModelResults]) -> list[Section]:
     if not trained:
         return []
     charts = [figure(chart) for measure in MEASURES for chart in _chart(measure, trained)]
-    legend = [{"run": run, "colour": colour(run), "name": model.label} for run, model in trained]
+    legend = [{"run": run, "color": color(run), "name": model.label} for run, model in trained]
     text = (
         "Measured after each epoch on samples not used for training; the loss is that of the last training "
         "batch. Dashed: values that cannot be exceeded."

@@ -109,7 +109,7 @@ def _figure(lines: int, columns: int, title: str, *, legend: int) -> tuple[Any, 
 
 
 def _styles(records: Records) -> list[dict[str, Any]]:
-    """One colour per loss; runs that share a loss differ in line style."""
+    """One color per loss; runs that share a loss differ in line style."""
     import matplotlib as mpl
 
     losses = [record["config"]["objective"].partition(" + ")[0] for record in records.values()]

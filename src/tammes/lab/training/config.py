@@ -43,7 +43,7 @@ class ConfigFields:
     .npz file, a folder of images or insightface records, a .txt image list, or a .csv list of people and
     cameras."""
     objective: str = "NormFace(s=10) + 0.5*R_sm"
-    """Loss terms and regularisers, for example "CosFace(s=64, m=0.35) + 0.5*R_sm + 100*R_w"."""
+    """Loss terms and regularizers, for example "CosFace(s=64, m=0.35) + 0.5*R_sm + 100*R_w"."""
     model: str = "auto"
     """Backbone: cnn4, cnn4-hidden, cnn4-padded, resnet18, resnet34, resnet-small, fastnet, fastnet-half; for
     faces iresnet18 (34, 50, 100, -mini) and mobilefacenet; or timm/NAME, for example timm/resnet50. Default,

@@ -109,7 +109,7 @@ def check_objective(config: "Config", objective: Objective) -> None:
     reductions = {t.reduction: t for _, t in objective.weighted_terms if isinstance(t, LMSoftmax)}
     if "none" in reductions:
         raise ValueError(
-            f'{reductions["none"]} is not a scalar, so it cannot be minimised. Use reduction="mean" or "lse".'
+            f'{reductions["none"]} is not a scalar, so it cannot be minimized. Use reduction="mean" or "lse".'
         )
     if "lse" in reductions and config.accumulate > 1:
         raise ValueError(

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from tammes.geometry.sphere import safe_norm
 from tammes.heads import clip_grad_norm_
+from tammes.heads._beside_weight import copy_beside_weight
 from tammes.lab.data import Batch
 from tammes.lab.models import AroundNeck
 from tammes.lab.models.backbone import in_precision
 from tammes.lab.training.classifier import PROTOTYPES, Classifier, build_optimizer
 from tammes.lab.training.config import ResolvedConfig
-from tammes.lab.training.distributed import World
-from tammes.lab.training.head_shards import copy_beside_weight, rows_here, rows_of_all, shard
+from tammes.lab.training.distributed import World, rows_here, rows_of_all, shard
 from tammes.lab.training.schedules import with_margins
 from tammes.losses import MixedLabels, effective_number_weights
 from tammes.losses.triplet import batch_hard_triplet

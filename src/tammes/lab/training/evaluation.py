@@ -12,7 +12,7 @@ from tammes.lab.models import embed
 from tammes.lab.training.classifier import Classifier
 from tammes.lab.training.distributed import ALONE, World
 from tammes.metrics._example_samples import some_samples
-from tammes.metrics.classification import Evaluation, own_similarities, summarise
+from tammes.metrics.classification import Evaluation, own_similarities, summarize
 from tammes.metrics.shot_groups import imbalanced
 
 __all__ = ["Evaluation", "embeddings_of", "evaluate"]
@@ -66,7 +66,7 @@ def evaluate(
     samples["embedding"] = embedding[shown_order]
     if "confidence" in samples:
         samples["class_count"] = np.array(classifier.class_counts)
-    return summarise(classifier.head.weight, samples, nonnegative=classifier.backbone.nonnegative)
+    return summarize(classifier.head.weight, samples, nonnegative=classifier.backbone.nonnegative)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from tammes.lab.data.face_sets import FaceSet
 from tammes.lab.training.classifier import Classifier, DataFacts
 from tammes.lab.training.distributed import World
 from tammes.lab.training.embedder import Embedder
-from tammes.lab.training.face_verification import Verified, check_colour, verify_ijb, verify_pairs
+from tammes.lab.training.face_verification import Verified, check_color, verify_ijb, verify_pairs
 from tammes.metrics.classification import Evaluation
 
 
@@ -33,7 +33,7 @@ def with_verification(
 ) -> FaceEvaluation:
     """Add the verification metrics of the pairs of `dataset` to `held_out`."""
     facts, size = DataFacts.of(dataset), dataset.shape[1:]
-    check_colour(facts)
+    check_color(facts)
     was_training = classifier.training
     classifier.eval()
     embedder = Embedder(classifier.backbone, facts, flip, world)

@@ -32,7 +32,7 @@ class EmbeddingSource(Protocol):
     def of(self, read: Callable[[int], Any], names: Sequence[str]) -> Embedded: ...
 
 
-def check_colour(facts: DataFacts) -> None:
+def check_color(facts: DataFacts) -> None:
     """Check that the network takes color images, because pair lists are read in color."""
     if facts.shape[0] != 3:
         raise ValueError(

@@ -20,12 +20,10 @@ from tammes.lab.training.lock import locked
 from tammes.lab.training.monitor import State, Watch, listening
 from tammes.lab.training.photos import with_photos
 from tammes.lab.training.run_folder import RunFolder
-from tammes.lab.training.run_plan import run_plan
+from tammes.lab.training.run_plan import imbalance_advice, run_plan
 from tammes.lab.training.schedules import learning_rate
-from tammes.lab.training.sinks import JsonLines, Sink, rewind
-from tammes.lab.training.skew import skew_advice
+from tammes.lab.training.sinks import JsonLines, Sink, TrackerSink, rewind, tracker_of
 from tammes.lab.training.tasks import Classification, Measured, Protocol, protocol
-from tammes.lab.training.trackers import TrackerSink, tracker_of
 from tammes.lab.training.warm_start import as_at_the_start, as_before, check_fits, starting_weights
 
 
@@ -112,7 +110,7 @@ def _train(
     if announce is not None and here.first:
         announce(run_plan(config, dataset, engine.classifier, here.device))
     batches, test = batches_of(config, dataset, here)
-    advice = skew_advice(config, facts) if isinstance(test, Classification) else None
+    advice = imbalance_advice(config, facts) if isinstance(test, Classification) else None
     if here.first and advice:
         warnings.warn(advice, stacklevel=3)
     tracker = tracker_of(folder.path, config, state.step) if here.first else None

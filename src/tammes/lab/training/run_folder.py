@@ -1,6 +1,7 @@
 """The folder of a run: its files, and how to create, read and resume it."""
 
 import dataclasses
+import hashlib
 import io
 import json
 import re
@@ -13,6 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 import tammes
@@ -22,7 +25,6 @@ from tammes.lab.data.arrays import read_arrays
 from tammes.lab.training.classifier import Classifier, DataFacts, restored_classifier
 from tammes.lab.training.config import Config, ResolvedConfig, read_resolved, resolve
 from tammes.lab.training.record_checks import check_margins, check_result
-from tammes.lab.training.storage import encode_tensors, read_state, read_tensors, write_tensors
 
 Which = Literal["last", "best"]
 
@@ -43,6 +45,8 @@ WRITTEN = (
 """Files that training writes."""
 
 ORIGIN = {"tammes": tammes.__version__}
+CHECKSUM = "sha256"
+"""Metadata key of the checksum in a safetensors file."""
 
 
 class Restored(NamedTuple):
@@ -246,6 +250,49 @@ def _whole(checkpoint: Path, name: str) -> Path:
         if files.sha256(path.read_bytes()) != expected:
             raise ValueError(f"{path} cannot be read: {files.WRONG_CHECKSUM}")
     return path
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write named tensors to a safetensors file."""
+    files.write_bytes(path, encode_tensors(tensors, metadata))
+
+
+def encode_tensors(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+    """Encode named tensors and their checksum as safetensors. Tensors that share memory are copied."""
+    plain = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
+    return save(plain, metadata | {CHECKSUM: _checksum(plain)})
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read named tensors from a safetensors file. Files of older versions have no checksum."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            stored = (file.metadata() or {}).get(CHECKSUM)
+    except SafetensorError as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}. Is it truncated?") from error
+    if stored is not None and stored != _checksum(tensors):
+        raise ValueError(f"{path} cannot be read: {files.WRONG_CHECKSUM}")
+    return tensors
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    """Checksum of names, dtypes, shapes and values."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Load a `torch.save` file of tensors and plain values; never unpickles code."""
+    content = path.read_bytes()
+    try:
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged archives raise many kinds of errors
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path} cannot be read: {reason} Is it truncated?") from error
 
 
 def run_folders(paths: Sequence[str]) -> list[Path]:

@@ -11,10 +11,11 @@ from tammes._common.terminal import printable
 from tammes.lab.data import DataSet, IdentitySet, InMemory, OnDisk
 from tammes.lab.data.image_folders import sampled_sizes
 from tammes.lab.models.packaged_weights import HOW_TO_INSTALL
-from tammes.lab.training.classifier import Classifier
+from tammes.lab.training.classifier import Classifier, DataFacts
 from tammes.lab.training.config import ResolvedConfig
 from tammes.lab.training.fine_tuning import could_be_fine_tuned
-from tammes.losses import Objective
+from tammes.losses import LDAM, LMSoftmax, Objective, ZeroCentroid
+from tammes.metrics.shot_groups import imbalanced
 
 TERMINAL_WIDTH = 80
 WORDS = {
@@ -188,3 +189,23 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def imbalance_advice(config: ResolvedConfig, facts: DataFacts) -> str | None:
+    """One line of advice if the classes are imbalanced and the config does nothing about it."""
+    most, least = max(facts.class_counts), min(facts.class_counts)
+    terms = [term for _, term in config.parsed.weighted_terms]
+    handled = (
+        any(isinstance(term, LDAM | ZeroCentroid) or term.need.class_logits for term in terms)
+        or any(isinstance(term, LMSoftmax) and term.reduction == "lse" for term in terms)
+        or config.sampling != "shuffled"
+        or config.class_weights != "none"
+        or config.logit_adjustment > 0
+        or config.tau > 0
+    )
+    if handled or not imbalanced(facts.class_counts):
+        return None
+    return (
+        f"Classes are imbalanced, {most / least:.0f}:1 ({most:,} to {least:,} images). Try "
+        '--sampling balanced, or --objective "LDAM(s=30)" --class-weights effective --reweight-from 0.8.'
+    )

@@ -48,7 +48,7 @@ def _similarities(
 
 
 def _rescale(product: Tensor, base: Space, space: Space, row_norms: Tensor, column_norms: Tensor) -> Tensor:
-    """A product in `base` as the similarity of `space`, which normalises at least as much."""
+    """A product in `base` as the similarity of `space`, which normalizes at least as much."""
     if base == "raw" and space != "raw":
         product = product / column_norms
     if base != "cosine" and space == "cosine":

@@ -26,7 +26,7 @@ class Need(NamedTuple):
 
     Args:
         space: Similarity that the scores are made of: "cosine", "raw" (inner products) or "unit_prototypes"
-            (only the prototypes are normalised).
+            (only the prototypes are normalized).
         scale: Scale s of `scores.rest`; None if the term does not read it. "adaptive" if the term's
             `adaptive_scale` computes it at every step.
         hardest: Whether the term reads `scores.hardest`.

@@ -1,4 +1,4 @@
-"""Runs on skewed classes: weights and their switch, sampling, adjusted logits, what is measured and said."""
+"""Runs on imbalanced classes: weights and their switch, sampling, adjusted logits, metrics and advice."""
 
 import json
 import warnings
@@ -13,10 +13,10 @@ from tammes.lab.training import Config, RunFolder, resolve, train
 from tammes.lab.training.classifier import DataFacts, build_classifier, load_data
 from tammes.lab.training.distributed import ALONE
 from tammes.lab.training.engine import Engine
-from tammes.lab.training.skew import skew_advice
+from tammes.lab.training.run_plan import imbalance_advice
 from tammes.losses import effective_number_weights
 
-SKEW = {"imbalance": "long_tailed:9", "epochs": 4}
+LONG_TAILED = {"imbalance": "long_tailed:9", "epochs": 4}
 
 
 def engine_of(config: Config) -> Engine:
@@ -45,7 +45,7 @@ def test_effective_numbers_refuse_what_makes_no_sense():
 
 def test_deferred_weights_switch_on_at_their_share_of_the_run(settings, tmp_path):
     """18 steps; the weights of every step's loss are seen through the head."""
-    config = settings(**SKEW, class_weights="effective", reweight_from=0.5, effective_beta=0.9)
+    config = settings(**LONG_TAILED, class_weights="effective", reweight_from=0.5, effective_beta=0.9)
     seen, step = [], Engine.step
 
     def note(self, batch, number):
@@ -63,7 +63,7 @@ def test_deferred_weights_switch_on_at_their_share_of_the_run(settings, tmp_path
 
 
 def test_class_weights_enter_the_loss_as_torch_weighs(settings):
-    config = settings(**SKEW, objective="CE", class_weights="effective", lr=1e-9)
+    config = settings(**LONG_TAILED, objective="CE", class_weights="effective", lr=1e-9)
     engine = engine_of(config)
     engine.reweight(0.0)
     images, labels = torch.randn(9, 1, 10, 11), torch.arange(9) % 5
@@ -75,7 +75,7 @@ def test_class_weights_enter_the_loss_as_torch_weighs(settings):
 
 def test_logit_adjustment_subtracts_the_log_class_prior(settings):
     plain, adjusted = (
-        engine_of(settings(**SKEW, objective="CE", logit_adjustment=tau)) for tau in (0.0, 1.5)
+        engine_of(settings(**LONG_TAILED, objective="CE", logit_adjustment=tau)) for tau in (0.0, 1.5)
     )
     images = torch.randn(4, 1, 10, 11)
     shares = torch.tensor(adjusted.classifier.class_counts, dtype=torch.float64)
@@ -86,7 +86,7 @@ def test_logit_adjustment_subtracts_the_log_class_prior(settings):
 
 
 def test_the_record_keeps_counts_groups_and_calibration(settings, tmp_path):
-    result = train(settings(**SKEW), tmp_path / "run")
+    result = train(settings(**LONG_TAILED), tmp_path / "run")
     most = int(load(settings().data).class_counts.min())
     assert tuple(result["class_counts"]) == imbalanced_sizes(most, 5, "long_tailed", 9)
     metrics, arrays = result["metrics"], np.load(tmp_path / "run" / "margins.npz")
@@ -103,10 +103,10 @@ def test_balanced_classes_need_no_more_numbers(settings, tmp_path):
 
 
 def test_confidence_is_the_largest_probability(settings, tmp_path):
-    train(settings(**SKEW), tmp_path / "run")
+    train(settings(**LONG_TAILED), tmp_path / "run")
     arrays = np.load(tmp_path / "run" / "margins.npz")
     classifier = RunFolder(tmp_path / "run").classifier()
-    data = load_data(resolve(settings(**SKEW)))
+    data = load_data(resolve(settings(**LONG_TAILED)))
     pixels = data.test.images.float() / 255
     images = (pixels - data.mean[0]) / data.std[0]
     with torch.no_grad():
@@ -133,13 +133,13 @@ def test_fewer_evaluations_leave_the_run_as_it_is(settings, tmp_path):
     assert epochs == [2, 5, 6]
 
 
-SKEWED_FACTS = DataFacts(
+IMBALANCED_FACTS = DataFacts(
     name="made", classes=("a", "b"), shape=(1, 9, 9), mean=(0.5,), std=(0.5,), class_counts=(500, 5)
 )
 
 
 def test_imbalanced_data_without_a_remedy_gets_advice():
-    advice = skew_advice(resolve(Config(data="made")), SKEWED_FACTS)
+    advice = imbalance_advice(resolve(Config(data="made")), IMBALANCED_FACTS)
     assert advice is not None
     assert "100:1 (500 to 5 images)" in advice
     places = [advice.index(word) for word in ("--sampling balanced", "LDAM(s=30)", "--reweight-from 0.8")]
@@ -160,12 +160,12 @@ def test_imbalanced_data_without_a_remedy_gets_advice():
     ],
 )
 def test_a_remedy_silences_the_advice(settings):
-    assert skew_advice(resolve(Config(data="made", **settings)), SKEWED_FACTS) is None
+    assert imbalance_advice(resolve(Config(data="made", **settings)), IMBALANCED_FACTS) is None
 
 
 def test_train_gives_the_advice_once_and_only_for_imbalanced_data(settings, tmp_path):
     with pytest.warns(UserWarning, match="Classes are imbalanced"):
-        train(settings(**SKEW), tmp_path / "skewed")
+        train(settings(**LONG_TAILED), tmp_path / "imbalanced")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(settings(epochs=1), tmp_path / "even")
@@ -196,7 +196,7 @@ def test_r_w_composes_with_each_remedy(settings, tmp_path):
     )
 
     def centroid(name, objective, remedy):
-        train(settings(**SKEW, objective=objective, **remedy), tmp_path / name)
+        train(settings(**LONG_TAILED, objective=objective, **remedy), tmp_path / name)
         return (
             torch.nn.functional.normalize(RunFolder(tmp_path / name).weights()["head.weight"]).mean(0).norm()
         )

@@ -1,4 +1,4 @@
-"""The generalisation bound of the paper's eq. 2.7 as numbers, where its constants are known."""
+"""The generalization bound of the paper's eq. 2.7 as numbers, where its constants are known."""
 
 import math
 from typing import NamedTuple

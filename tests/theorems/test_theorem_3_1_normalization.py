@@ -1,4 +1,4 @@
-"""Theorem 3.1: without normalisation the softmax loss promises no class margin."""
+"""Theorem 3.1: without normalization the softmax loss promises no class margin."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_theorem_3_1_the_infimum_is_approached_with_any_class_margin_and_never_a
 
 
 @pytest.mark.parametrize(("k", "d"), [(3, 2), (6, 8)])
-def test_theorem_3_1_with_both_normalised_the_loss_keeps_off_zero(k, d, units):
+def test_theorem_3_1_with_both_normalized_the_loss_keeps_off_zero(k, d, units):
     cross_entropy, y = CrossEntropy(normalize=True, scale=4.0), torch.arange(k)
     for seed in range(50):
         w, z = 10 * units(k, d, seed), 1000 * units(k, d, seed + 50)
