@@ -157,10 +157,10 @@ def loaders(config: ResolvedConfig, images: Input) -> tuple[Any, Any]:
     moves = [v2.Resize(side), v2.RandomCrop(side, side // 8, padding_mode="reflect"), flip]
     if config.augment_style == "photos":
         moves = [v2.RandomResizedCrop(side, scale=(0.25, 1.0)), flip, v2.TrivialAugmentWide()]
-    centre = [v2.Resize(side), v2.CenterCrop(side)]
+    center = [v2.Resize(side), v2.CenterCrop(side)]
     root = Path(config.data)
     train_set = ImageFolder(root / "train", v2.Compose([*moves, *scaled]))
-    test_set = ImageFolder(root / "test", v2.Compose([*centre, *scaled]))
+    test_set = ImageFolder(root / "test", v2.Compose([*center, *scaled]))
     options: dict[str, Any] = {"batch_size": config.batch_size, "num_workers": config.workers}
     return (
         DataLoader(train_set, shuffle=True, drop_last=True, **options),

@@ -1,4 +1,4 @@
-"""What tests of several rooms train on, and a headless Chromium to look at pages with."""
+"""Data shared by tests of several packages, and a headless Chromium to open pages."""
 
 import shutil
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from PIL import Image
 
 @pytest.fixture
 def tile_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets how many rows a tile has, so that a few prototypes make many tiles."""
+    """Set the number of rows per tile, so that few prototypes make many tiles."""
     # Imported here because the pytest plugin of the oldest jaxtyping starts after this file is loaded,
     # and refuses packages that are already imported.
     from tammes._common import row_blocks
@@ -21,7 +21,7 @@ def tile_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 @pytest.fixture(scope="session")
 def few_digits(tmp_path_factory) -> Callable[[int], Path]:
-    """Makes a data root whose mnist.npz has n images to train on and 20 to test on: bright lines in noise."""
+    """Make a data root whose mnist.npz has n training and 20 test images: bright lines in noise."""
 
     def make(n: int) -> Path:
         folder, rng = tmp_path_factory.mktemp("root"), np.random.default_rng(0)
@@ -38,7 +38,7 @@ def few_digits(tmp_path_factory) -> Callable[[int], Path]:
 
 
 def person(number: int, camera: int, rng: np.random.Generator) -> Image.Image:
-    """Two stripes whose colors are the person's, brighter by one camera, with noise."""
+    """Two stripes in the colors of the person, with noise; brighter on one camera."""
     colors = np.random.default_rng(number).integers(30, 200, (2, 3))
     pixels = np.repeat(colors, 12, axis=0)[:, None].repeat(12, 1) + 25 * camera
     return Image.fromarray((pixels + rng.normal(0, 12, pixels.shape)).clip(0, 255).astype(np.uint8))
@@ -46,7 +46,7 @@ def person(number: int, camera: int, rng: np.random.Generator) -> Image.Image:
 
 @pytest.fixture(scope="session")
 def people(tmp_path_factory):
-    """A folder with six people to learn from and five others to find, two cameras each."""
+    """A folder with six people for training and five others to search for, two cameras each."""
     root, rng = tmp_path_factory.mktemp("data") / "people", np.random.default_rng(0)
     for number in range(1, 12):
         for camera in (1, 2):

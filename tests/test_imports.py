@@ -1,4 +1,4 @@
-"""Rooms: imports point downwards, and `import tammes` pulls torch and little else."""
+"""Layout: imports point downwards, and `import tammes` imports little."""
 
 import ast
 import importlib
@@ -216,7 +216,7 @@ LAZY_LABS = [
 
 @pytest.mark.parametrize("room", [*ROOMS, *LAZY_LABS], ids=lambda room: room.__name__)
 def test_no_module_bears_the_name_of_an_exported_name(room):
-    """Importing the module later would put it in the name's place."""
+    """Importing the module later would replace the name."""
     inside = Path(room.__file__).parent
     modules = {path.stem for path in inside.iterdir() if path.stem != "__init__"}
     rooms = {name for name in room.__all__ if inspect.ismodule(getattr(room, name))}

@@ -1,4 +1,4 @@
-"""Freed memory stays with the process: making a tensor again faults no new pages in."""
+"""Freed memory stays with the process: allocating a tensor again causes no page faults."""
 
 import platform
 import subprocess

@@ -1,4 +1,4 @@
-"""Every `tammes` line of README and Get started runs through the entry point, on small data in their place.
+"""Every `tammes` line of README and Get started runs through the entry point, on small data.
 
 The words of a line stay as they are. What follows them makes it small: fewer epochs, small images, `--show`.
 """
@@ -64,7 +64,7 @@ def picture(color: tuple[int, int, int], path: Path, size: tuple[int, int] = (24
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with everything that the lines name."""
+    """A folder with all files that the lines mention."""
     here = tmp_path_factory.mktemp("place")
     colors = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
     for name, color in colors.items():

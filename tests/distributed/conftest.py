@@ -39,7 +39,7 @@ class RanksFailedError(AssertionError):
 def run(
     world_size: int, function: Callable[..., Any], *arguments: Any, timeout: float = TIMEOUT
 ) -> list[Any]:
-    """What `function(rank, *arguments)` returns on each of `world_size` ranks."""
+    """The return values of `function(rank, *arguments)` on each of `world_size` ranks."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def run(
 
 
 def _wait(processes: list[Any], timeout: float) -> dict[int, str]:
-    """Until all have ended; those that had to be killed, and those that died."""
+    """Wait until all ranks have ended; return those that had to be killed and those that died."""
     errors = {}
     for rank, process in enumerate(processes):
         process.join(timeout)

@@ -37,7 +37,7 @@ def batch(k=K):
 
 
 def stepped(head, kind):
-    """An optimizer with two steps behind it."""
+    """An optimizer after two steps."""
     optimizer = OPTIMIZERS[kind](head.weight)
     for _ in range(2):
         optimizer.zero_grad()
@@ -60,7 +60,7 @@ def start(rank, kind, path):
 
 
 def pass_on(rank, kind, source, target):
-    """Load on these ranks, save for others; and whether the ranks can go on from there."""
+    """Load on these ranks and save for others; return whether the ranks can continue."""
     torch.manual_seed(10 + rank)
     head = sharded_head(class_counts=torch.ones(K))
     optimizer = OPTIMIZERS[kind](head.weight)
@@ -121,7 +121,7 @@ def test_ranks_without_classes_take_part(ranks, tmp_path):
 
 
 def resumed(rank, path, steps):
-    """Train with a sampled head; a run that is cut after `steps` and one that is not end alike."""
+    """Train with a sampled head; a run interrupted after `steps` ends like an uninterrupted one."""
     torch.manual_seed(rank)
     head = sharded_head(k=40, text="NormFace(s=8)", sample_rate=0.2)
     optimizer = RowSGD([head.weight], lr=0.1, momentum=0.9)
@@ -221,7 +221,7 @@ def test_damaged_and_foreign_checkpoints_are_refused_with_what_was_expected(rank
 
 
 def written_by_hand(folder, pieces, **changes):
-    """A checkpoint whose files hold `pieces`, tensors by the first row they claim to be."""
+    """A checkpoint with the given `pieces`: tensors by the index of the first row they claim to contain."""
     save_head(folder, plain_head())
     for file in folder.glob("*.safetensors"):
         file.unlink()

@@ -231,7 +231,7 @@ def test_fsdp2_and_a_sharded_head_are_clipped_together_as_one_process_is(kind, w
 
 
 def clipped_alone(rank):
-    """Replicated DTensors and those whose gradient is still to be summed, beside a plain tensor."""
+    """Replicated DTensors and ones with a partial gradient, together with a plain tensor."""
     mesh = classes_mesh()
     whole = distribute_tensor(torch.zeros(4), mesh, [Replicate()]).requires_grad_()
     from torch.distributed.tensor import Partial

@@ -1,4 +1,4 @@
-"""What the sharded head does beside the loss: classes, predictions, conventions, bytes."""
+"""The sharded head apart from the loss: classes, predictions, conventions, bytes sent."""
 
 import copy
 
@@ -156,7 +156,7 @@ def test_ties_across_ranks_go_to_the_lowest_class(ranks):
 
 
 def mixed_company(rank):
-    """One rank's embeddings are in half precision, another's need no gradient, as with a frozen part."""
+    """One rank has half-precision embeddings, another has embeddings without gradients."""
     z_all, labels_all = batch(7)
     z, labels = local(rank, z_all.bfloat16().double(), labels_all)
     z = z.bfloat16() if rank == 0 else z.float()
@@ -179,7 +179,7 @@ def test_ranks_may_bring_different_dtypes_and_embeddings_without_gradient(ranks)
 
 
 def in_a_group_of_two(rank, path):
-    """The last two of three ranks share the classes; the first has nothing to do with it."""
+    """The last two of three ranks share the classes; the first is not in their group."""
     group = dist.new_group([1, 2])
     found = None if rank == 0 else step_and_checkpoint(rank, path, group)
     dist.barrier()  # the first rank keeps the store, which the others still need to connect

@@ -30,7 +30,7 @@ def global_batch(d, k, dtype):
 
 
 def numbers_of(head, z, *labels, times=1, **options):
-    """Loss, or a row of losses for what is not reduced, and gradients of so many times their sum."""
+    """Loss, or the losses of all rows if not reduced, and the gradients of their sum times a factor."""
     z = z.clone().requires_grad_()
     torch.manual_seed(0)  # of random margins
     if head.running is not None:
@@ -62,14 +62,14 @@ def sharded_numbers(head, z, labels, world_size, **options):
 
 
 def joined(parts):
-    """The numbers of all ranks as a head alone would give them, but each rank's loss if they are one."""
+    """The numbers of all ranks, joined as a single head would return them."""
     losses, of_z, of_weight = zip(*parts, strict=True)
     loss = torch.cat(losses) if losses[0].ndim else torch.stack(losses)
     return loss, torch.cat(of_z), torch.cat(of_weight)
 
 
 def dense_numbers(head, z, labels, world_size, **options):
-    """What the sharded head should give: the gradient of z so many times."""
+    """What the sharded head should return: the gradient of z times the world size."""
     loss, _, of_weight = numbers_of(head, z, labels, **options)
     head.weight.grad = None
     return loss, numbers_of(head, z, labels, times=world_size, **options)[1], of_weight

@@ -1,4 +1,4 @@
-"""What goes wrong on one rank is said on all of them, and never hangs."""
+"""A failure on one rank raises on every rank and never hangs."""
 
 import os
 import time

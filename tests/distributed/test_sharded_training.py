@@ -1,4 +1,4 @@
-"""Training on several ranks is training alone: ten steps, clipping, loss scaling."""
+"""Training on several ranks equals training on one: ten steps, clipping, loss scaling."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The experiments on speakers and animals: their adapters, and the whole of them on small made-up data."""
+"""The experiments on speakers and animals: their adapters, and complete runs on small synthetic data."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""One harness for every loss: examples of each catalogue entry, batches to try them on, ways to compute."""
+"""One harness for every loss: examples of each catalogue entry, batches, and ways to compute them."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""What every loss must not notice, and what it must: rotations, names and order; the target's cosine."""
+"""Losses are invariant to rotations, class order and sample order, and decrease with the target cosine."""
 
 import dataclasses
 import math

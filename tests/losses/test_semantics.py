@@ -1,4 +1,4 @@
-"""Weights, ignored rows, reductions and the three kinds of labels mean what DESIGN says."""
+"""Semantics of weights, ignored rows, reductions and the three kinds of labels."""
 
 import pytest
 import torch

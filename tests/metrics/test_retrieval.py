@@ -7,7 +7,7 @@ from tammes.metrics.retrieval import JUNK, Shots, nearest, retrieval_metrics, re
 
 
 def by_the_loop(scores, asked: Shots, held: Shots) -> list[tuple[float, int, float] | None]:
-    """The usual loop: sort each list, throw out what the protocol says, add up precisions."""
+    """The usual loop: sort each ranking, drop what the protocol excludes, average the precisions."""
     found = []
     for q in range(len(scores)):
         order = np.argsort(-scores[q].numpy(), kind="stable")

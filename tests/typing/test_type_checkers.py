@@ -15,7 +15,7 @@ PROGRAM, MISTAKES = HERE / "user_program.py", HERE / "user_mistakes.py"
 
 
 def run(command: list[str], folder: Path) -> str:
-    """What a checker prints; it reads the package that these tests run, and settings of nobody."""
+    """The output of a type checker for the tested package, without user settings."""
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300).stdout
 
 

@@ -61,7 +61,7 @@ def boolean(name: str, value: bool) -> bool:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """'Did you mean ...?' for a misspelt `name`, or the list of `known` names if none is close."""
+    """'Did you mean ...?' for a misspelled `name`, or the list of `known` names if none is close."""
     known = sorted(known)
     folded = {word.lower(): word for word in known}
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)

@@ -35,7 +35,7 @@ def open_missing_streams() -> None:
 
 
 @contextmanager
-def going_on_without_readers() -> Iterator[None]:
+def tolerating_closed_output() -> Iterator[None]:
     """Discard output instead of failing once its reader is gone: `| head -1`, a closed terminal."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = Unread(sys.stdout), Unread(sys.stderr)

@@ -64,8 +64,9 @@ def set_field(term: Term, name: str, value: Any) -> None:
     object.__setattr__(term, name, value)
 
 
-def check_raw_scale(name: str, normalize: bool, scale: Scale) -> None:
-    """A scale applies to cosines only: raw inner products carry their own."""
+def scale_of_logits(name: str, normalize: bool, scale: Scale) -> Scale:
+    """`scale`, if it is valid. It applies to cosines only: raw inner products carry their own."""
     checks.boolean(f"{name}'s normalize", normalize)
     if not normalize and scale != 1:
         raise ValueError(f"{name} of raw inner products takes no scale, got s={scale}. Add normalize=True.")
+    return positive_scale(f"{name}'s scale", scale)

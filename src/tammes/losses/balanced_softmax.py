@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 from tammes._common import checks
 from tammes._common.types import PerSample
 from tammes.losses._engine.plan import Need
-from tammes.losses._parameters import check_raw_scale, counts_for, one_per_class, positive_scale, set_field
+from tammes.losses._parameters import counts_for, one_per_class, scale_of_logits, set_field
 from tammes.losses.learnable import Scale
 from tammes.losses.objective import SampleTerm
 from tammes.losses.scores import Scores, softmax_loss
@@ -71,8 +71,7 @@ class BalancedSoftmax(SampleTerm):
         def __init__(self, **parameters: Any) -> None: ...
 
     def __post_init__(self) -> None:
-        check_raw_scale("BalancedSoftmax", self.normalize, self.scale)
-        set_field(self, "scale", positive_scale("BalancedSoftmax's scale", self.scale))
+        set_field(self, "scale", scale_of_logits("BalancedSoftmax", self.normalize, self.scale))
         if self.counts is not None:
             set_field(self, "counts", one_per_class("BalancedSoftmax's counts", self.counts))
             log_priors(self.counts)

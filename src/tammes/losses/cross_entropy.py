@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from tammes._common.types import PerSample
 from tammes.losses._engine.plan import Need
-from tammes.losses._parameters import check_raw_scale, check_smoothing, positive_scale, set_field
+from tammes.losses._parameters import check_smoothing, scale_of_logits, set_field
 from tammes.losses.learnable import Scale
 from tammes.losses.normface import normface
 from tammes.losses.objective import SampleTerm
@@ -40,8 +40,7 @@ class CrossEntropy(SampleTerm):
         def __init__(self, **parameters: Any) -> None: ...
 
     def __post_init__(self) -> None:
-        check_raw_scale("CE", self.normalize, self.scale)
-        set_field(self, "scale", positive_scale("CE's scale", self.scale))
+        set_field(self, "scale", scale_of_logits("CE", self.normalize, self.scale))
         set_field(self, "label_smoothing", check_smoothing(self.label_smoothing))
 
     @property

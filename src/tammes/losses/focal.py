@@ -8,7 +8,7 @@ import torch
 from tammes._common import checks
 from tammes._common.types import PerSample
 from tammes.losses._engine.plan import Need
-from tammes.losses._parameters import check_raw_scale, check_smoothing, positive_scale, set_field
+from tammes.losses._parameters import check_smoothing, scale_of_logits, set_field
 from tammes.losses.learnable import Scale
 from tammes.losses.objective import SampleTerm
 from tammes.losses.scores import Scores, softmax_loss
@@ -67,9 +67,8 @@ class Focal(SampleTerm):
         def __init__(self, **parameters: Any) -> None: ...
 
     def __post_init__(self) -> None:
-        check_raw_scale("Focal", self.normalize, self.scale)
         set_field(self, "gamma", checks.within("Focal's gamma", self.gamma, 0.0, 100.0))
-        set_field(self, "scale", positive_scale("Focal's scale", self.scale))
+        set_field(self, "scale", scale_of_logits("Focal", self.normalize, self.scale))
         set_field(self, "label_smoothing", check_smoothing(self.label_smoothing))
 
     @property

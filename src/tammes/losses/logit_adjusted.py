@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 from tammes._common import checks
 from tammes._common.types import PerSample
 from tammes.losses._engine.plan import Need
-from tammes.losses._parameters import check_raw_scale, counts_for, one_per_class, positive_scale, set_field
+from tammes.losses._parameters import counts_for, one_per_class, scale_of_logits, set_field
 from tammes.losses.balanced_softmax import class_adjusted_softmax, log_priors
 from tammes.losses.learnable import Scale
 from tammes.losses.objective import SampleTerm
@@ -58,8 +58,7 @@ class LogitAdjusted(SampleTerm):
         def __init__(self, **parameters: Any) -> None: ...
 
     def __post_init__(self) -> None:
-        check_raw_scale("LogitAdjusted", self.normalize, self.scale)
-        set_field(self, "scale", positive_scale("LogitAdjusted's scale", self.scale))
+        set_field(self, "scale", scale_of_logits("LogitAdjusted", self.normalize, self.scale))
         set_field(self, "tau", checks.within("LogitAdjusted's tau", self.tau, 0.0, 10.0))
         if self.counts is not None:
             set_field(self, "counts", one_per_class("LogitAdjusted's counts", self.counts))

@@ -1,4 +1,4 @@
-"""A trained run to ask things of, and a folder of photographs."""
+"""A trained run and a folder of photos."""
 
 import numpy as np
 import pytest

@@ -133,7 +133,7 @@ def test_an_unknown_shell_is_a_mistake(capsys):
     assert "bash, zsh, fish" in capsys.readouterr().err
 
 
-def test_a_misspelt_command_gets_the_nearest_one(capsys):
+def test_a_misspelled_command_gets_the_nearest_one(capsys):
     assert main(["trian", "digits"]) == 2
     assert capsys.readouterr().err == "tammes: unknown command 'trian'. Did you mean train?\n"
 

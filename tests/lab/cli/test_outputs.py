@@ -1,4 +1,4 @@
-"""What a command is told to write: links and pipes stay what they are, names are not guessable."""
+"""Output files: links and pipes are preserved, temporary names cannot be guessed."""
 
 import os
 import threading

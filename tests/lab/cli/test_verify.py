@@ -13,7 +13,7 @@ COLORS = {"Yellow": (200, 200, 30), "Cyan": (30, 200, 200), "Violet": (200, 30, 
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory):
-    """Three people whom the run has not learnt, ten noisy images of each."""
+    """Three people who were not in the training set, ten noisy images each."""
     folder, random = tmp_path_factory.mktemp("others") / "people", np.random.default_rng(5)
     for name, color in COLORS.items():
         (folder / name).mkdir(parents=True)

@@ -98,7 +98,7 @@ def test_random_crops_stay_inside_and_keep_their_share_and_shape(width, height, 
     assert len({tuple(box) for box in boxes.tolist()}) == 300
 
 
-def test_without_crop_the_centre_is_kept():
+def test_without_crop_the_center_is_kept():
     assert Augmentation().box(0, 0, 5, 31, 77, 0.5) == pytest.approx((0, 7.5, 31, 69.5))
 
 

@@ -44,7 +44,7 @@ def test_a_constant_channel_is_not_divided_by_zero():
     assert standardize(images, torch.tensor(mean), torch.tensor(std)).abs().max() < 1e-6
 
 
-def test_fit_covers_and_cuts_at_the_centre():
+def test_fit_covers_and_cuts_at_the_center():
     images = torch.zeros(2, 1, 10, 30, dtype=torch.uint8)
     images[:, :, :, 10:20] = 250
     assert resize_and_crop(images, (5, 5)).shape == (2, 1, 5, 5)

@@ -121,7 +121,7 @@ MEASURE = """
 
 
 def megabytes(path, times: int, budget: int) -> float:
-    """The most that reading the file in so many threads at once takes, in a process of its own."""
+    """Peak memory of reading the file in several threads at once, in a new process."""
     words = [sys.executable, "-c", textwrap.dedent(MEASURE), str(path), str(times), str(budget)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -22,7 +22,7 @@ def test_a_sampled_run_resumes_to_the_same_end(settings, interrupt_at, tmp_path)
 
 
 def test_a_rate_of_one_is_the_run_without_sampling(settings, tmp_path):
-    """Every class is in every sample, so rows and their optimisers do what torch's do."""
+    """Every class is in every sample, so rows and their optimizers do what torch's do."""
     for name, rate in (("plain", None), ("sampled", 1.0)):
         config = settings(sample_rate=rate, optimizer="adamw", epochs=1, prototype_init="packed")
         train(config, tmp_path / name)
@@ -32,7 +32,7 @@ def test_a_rate_of_one_is_the_run_without_sampling(settings, tmp_path):
 
 
 @pytest.mark.parametrize(("optimizer", "kind"), [("sgd", RowSGD), ("adamw", RowAdamW)])
-def test_sampled_rows_have_their_own_optimiser(settings, optimizer, kind):
+def test_sampled_rows_have_their_own_optimizer(settings, optimizer, kind):
     config = resolve(settings(sample_rate=0.5, optimizer=optimizer))
     classifier = build_classifier(config, facts(("a", "b", "c")))
     assert type(build_optimizer(config, classifier.backbone, classifier.head)) is kind

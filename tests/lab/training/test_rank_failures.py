@@ -1,4 +1,4 @@
-"""A rank that fails, dies or freezes ends the others in time, and they name the cause."""
+"""If a rank fails, dies or hangs, the others end in time and name the cause."""
 
 import os
 import re

@@ -14,18 +14,6 @@ from tammes.lab.data import load
 from tammes.lab.training import RunFolder, RunInterruptedError, train
 from tammes.lab.training.sinks import read_log
 
-
-class InterruptAt:
-    """A sink that presses Ctrl-C when the run has come to a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def __call__(self, record) -> None:
-        if record["step"] == self.step and record["kind"] == "step":
-            signal.raise_signal(signal.SIGINT)
-
-
 HARD = {
     "sgd": {"model": "dropout", "mixup": 0.3, "schedule": "one-cycle", "nesterov": True},
     "adamw": {
@@ -46,14 +34,16 @@ HARD = {
 
 
 @pytest.mark.parametrize("kind", HARD)
-def test_ctrl_c_writes_a_checkpoint_and_resuming_ends_the_same(settings, tmp_path, kind, assert_same_end):
+def test_ctrl_c_writes_a_checkpoint_and_resuming_ends_the_same(
+    settings, tmp_path, kind, assert_same_end, interrupt_at
+):
     """Dropout, mixup, momentum, schedules, margins and loss scale all resume, mid-epoch and at its end."""
     config = settings(log_every=1, **HARD[kind])
     train(config, tmp_path / "whole")
     out = tmp_path / "broken"
     for step in (1, 6, 10, 18):  # six steps an epoch
         with pytest.raises(RunInterruptedError, match=f"after step {step}.*tammes train --resume --out"):
-            train(config, out, resume=True, sinks=[InterruptAt(step)])
+            train(config, out, resume=True, sinks=[interrupt_at(step)])
     train(config, out, resume=True)
     assert_same_end(out, tmp_path / "whole")
 
@@ -97,7 +87,7 @@ def test_a_run_killed_at_ten_random_moments_ends_the_same(processes, stripes, tm
         return (out / "log.jsonl").stat().st_size if (out / "log.jsonl").exists() else 0
 
     def kill_soon(moment):
-        """Kill a run that long after it goes on; whether it got so far, and had a checkpoint by then."""
+        """Kill a run some time after it resumes; return whether it got that far and had a checkpoint."""
         process, before = start(out), written(out)
         while moment > 0 and process.is_alive() and written(out) == before:
             time.sleep(0.001)
@@ -135,9 +125,9 @@ def test_an_evaluation_that_a_checkpoint_forestalls_is_logged_once(settings, tmp
     assert epochs == [0, 1]
 
 
-def test_resuming_with_different_data_raises(settings, tmp_path):
+def test_resuming_with_different_data_raises(settings, tmp_path, interrupt_at):
     with pytest.raises(RunInterruptedError):
-        train(settings(log_every=1), tmp_path / "run", resume=True, sinks=[InterruptAt(3)])
+        train(settings(log_every=1), tmp_path / "run", resume=True, sinks=[interrupt_at(3)])
     data = load(settings().data)
     renamed = dataclasses.replace(data, classes=("zebra", *data.classes[1:]))
     with pytest.raises(ValueError, match=r"started with other data: classes .*, now 'zebra'"):
@@ -163,13 +153,13 @@ def on_threads(count, settings, out, **options):
         torch.set_num_threads(before)
 
 
-def test_the_record_has_the_threads_and_a_run_that_changes_them_says_so(settings, tmp_path):
+def test_the_record_has_the_threads_and_a_run_that_changes_them_says_so(settings, tmp_path, interrupt_at):
     config = settings(epochs=2, log_every=1)
     whole = on_threads(1, config, tmp_path / "whole")
     assert whole["machine"]["threads"] == 1
     assert "threads_before" not in whole["machine"]
     with pytest.raises(RunInterruptedError):
-        on_threads(2, config, tmp_path / "parts", sinks=[InterruptAt(5)])
+        on_threads(2, config, tmp_path / "parts", sinks=[interrupt_at(5)])
     with pytest.warns(UserWarning, match=r"used 2 threads before and has 1 now.*OMP_NUM_THREADS=2"):
         parts = on_threads(1, config, tmp_path / "parts", resume=True)
     assert (parts["machine"]["threads"], parts["machine"]["threads_before"]) == (1, [2])

@@ -51,7 +51,7 @@ def test_mislas_shifts_batch_statistics_and_nothing_else_of_the_network(first, t
 
 
 def test_crt_starts_with_new_prototypes_and_the_others_with_those_of_the_first(first, tmp_path):
-    """A learning rate of next to nothing leaves them where they start."""
+    """A tiny learning rate leaves them at their initial values."""
     before, now = stage(first, CRT, tmp_path, lr=1e-12)
     assert not torch.allclose(before["head.weight"], now["head.weight"], atol=1e-3)
     before, now = stage(first, MISLAS, tmp_path, lr=1e-12)

@@ -1,4 +1,4 @@
-"""Several processes are the same run as one: DDP for the network, a sharded head for the classes."""
+"""A run on several processes equals one on a single process: DDP for the network, a sharded head."""
 
 import os
 import signal
@@ -74,7 +74,7 @@ def rank(place: int, size: int, port: int, words: list[str]) -> None:
 
 
 def test_a_run_may_change_the_number_of_processes_when_it_resumes(processes, stripes, interrupt_at, tmp_path):
-    """One process, then three (the last has one class), then one again; momentum and its rows go along."""
+    """One process, then three (the last has one class), then one again; momentum is transferred."""
     settings = NET | {"epochs": 3, "lr": 0.05}
     config = Config(data=stripes, **settings)
     train(config, tmp_path / "whole")

@@ -108,7 +108,7 @@ def _dispatch(words: list[str]) -> int:
         return 2
     command = parse_command(load_command(name), name, rest)
     if name in LONG:
-        with terminal.going_on_without_readers():
+        with terminal.tolerating_closed_output():
             return command.run()
     return command.run()
 

@@ -104,7 +104,7 @@ class Augmentation:
         clipped to the image. Without `crop`, the largest center crop.
         """
         if self.crop is None:
-            return centre_box(width, height, aspect)
+            return center_box(width, height, aspect)
         at = np.array([index])
         area, turn, top, left = (
             float(counter_rng.uniforms(seed, epoch, at, stream)[0])
@@ -181,10 +181,10 @@ def whole_box(width: int, height: int, aspect: float) -> Box:
     return (0.0, 0.0, float(width), float(height))
 
 
-def centre_box(width: int, height: int, aspect: float) -> Box:
+def center_box(width: int, height: int, aspect: float) -> Box:
     """The largest center crop with the given aspect ratio (width / height).
 
-    >>> centre_box(100, 60, 1.0)
+    >>> center_box(100, 60, 1.0)
     (20.0, 0.0, 80.0, 60.0)
     """
     w, h = min(width, height * aspect), min(height, width / aspect)

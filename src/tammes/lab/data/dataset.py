@@ -12,7 +12,7 @@ from torch import Tensor
 from tammes._common.checks import at_least, one_of, within
 from tammes._common.wording import few
 from tammes.lab.data import counter_rng
-from tammes.lab.data.augmentation import Augmentation, Box, centre_box, whole_box
+from tammes.lab.data.augmentation import Augmentation, Box, center_box, whole_box
 from tammes.lab.data.counter_rng import Stream
 from tammes.lab.data.images import try_read
 from tammes.lab.data.pixels import channel_statistics, resize_and_crop
@@ -74,7 +74,7 @@ class Encoded:
         raise NotImplementedError
 
     def read(
-        self, index: int, box: Callable[[int, int, float], Box] = centre_box
+        self, index: int, box: Callable[[int, int, float], Box] = center_box
     ) -> UInt8[np.ndarray, "h w 3"] | str:
         """Decode the crop chosen by `box` and resize it to `size`; return the reason if it is unreadable."""
         raise NotImplementedError
@@ -105,7 +105,7 @@ class OnDisk(Encoded):
         return self.paths[index]
 
     def read(
-        self, index: int, box: Callable[[int, int, float], Box] = centre_box
+        self, index: int, box: Callable[[int, int, float], Box] = center_box
     ) -> UInt8[np.ndarray, "h w 3"] | str:
         return try_read(self.paths[index], self.size, whole_box if self.stretch else box)
 

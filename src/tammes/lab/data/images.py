@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from tammes._common.memory import give_back_freed_memory
 from tammes._common.terminal import printable
-from tammes.lab.data.augmentation import Box, centre_box
+from tammes.lab.data.augmentation import Box, center_box
 
 IMAGE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
@@ -71,7 +71,7 @@ def read_image(
     path: str | Path | BytesIO,
     size: tuple[int, int],
     channels: int = 3,
-    box: Callable[[int, int, float], Box] = centre_box,
+    box: Callable[[int, int, float], Box] = center_box,
 ) -> UInt8[np.ndarray, "h w c"]:
     """Decode an image file to height x width x channels bytes.
 
@@ -167,7 +167,7 @@ class Unreadable:
 
 
 def try_read(
-    path: str | BytesIO, size: tuple[int, int], box: Callable[[int, int, float], Box] = centre_box
+    path: str | BytesIO, size: tuple[int, int], box: Callable[[int, int, float], Box] = center_box
 ) -> UInt8[np.ndarray, "h w 3"] | str:
     """Decode an RGB image; return the reason if it is unreadable."""
     try:

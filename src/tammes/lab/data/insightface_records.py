@@ -27,7 +27,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from tammes._common.checks import at_least, reading
-from tammes.lab.data.augmentation import Augmentation, Box, centre_box
+from tammes.lab.data.augmentation import Augmentation, Box, center_box
 from tammes.lab.data.dataset import DataSet, Encoded, check_label_vector, stratified
 from tammes.lab.data.images import try_read
 from tammes.lab.data.text_files import whole_number
@@ -122,7 +122,7 @@ class Recorded(Encoded):
         return f"{self.file.path} at byte {self.starts[index]}"
 
     def read(
-        self, index: int, box: Callable[[int, int, float], Box] = centre_box
+        self, index: int, box: Callable[[int, int, float], Box] = center_box
     ) -> UInt8[np.ndarray, "h w 3"] | str:
         try:
             _, image = self.file.unpack(int(self.starts[index]))

@@ -10,7 +10,7 @@ import torch
 from tammes._common import checks
 from tammes._common.types import Picture
 from tammes.lab.data import read_image
-from tammes.lab.data.augmentation import Box, centre_box
+from tammes.lab.data.augmentation import Box, center_box
 from tammes.lab.training.embedder import EMBED_BATCH, Embedded, Embedder, Pictures
 from tammes.lab.training.run_folder import RunFolder, Which
 
@@ -35,13 +35,13 @@ class Predictor:
         self.facts, self.classifier = folder.facts, folder.classifier(which)
         self.embedder = Embedder(self.classifier.backbone, self.facts, folder.config.test_flip)
 
-    def read(self, path: str | BytesIO, box: Callable[[int, int, float], Box] = centre_box) -> Picture:
+    def read(self, path: str | BytesIO, box: Callable[[int, int, float], Box] = center_box) -> Picture:
         """Decode an image file at the size and with the channels of the network's input."""
         channels, height, width = self.facts.shape
         return read_image(path, (height, width), channels, box)
 
     def try_read(
-        self, path: str, box: Callable[[int, int, float], Box] = centre_box
+        self, path: str, box: Callable[[int, int, float], Box] = center_box
     ) -> tuple[Picture | None, str]:
         """The decoded image, or None and the reason if it is unreadable."""
         try:

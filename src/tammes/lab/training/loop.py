@@ -81,13 +81,13 @@ def train(
         if folder.result is not None and folder.check(config, resume=resume):
             return folder.result
         with locked(folder.path, here):
-            going_on = folder.check(config, resume=resume)
+            resuming = folder.check(config, resume=resume)
             if here.first:
                 folder.remove_leftovers()
-            resolved = folder.config if going_on else resolve(config)
+            resolved = folder.config if resuming else resolve(config)
             check_model(resolved.model, last_stride=resolved.last_stride, pretrained=resolved.pretrained)
             options = {"dataset": dataset, "sinks": sinks, "announce": announce}
-            return _train(resolved, folder, here, going_on=going_on, **options)
+            return _train(resolved, folder, here, resuming=resuming, **options)
 
 
 def _train(
@@ -95,18 +95,18 @@ def _train(
     folder: RunFolder,
     here: World,
     *,
-    going_on: bool,
+    resuming: bool,
     dataset: DataSet | None,
     sinks: Sequence[Sink],
     announce: Callable[[dict[str, str]], None] | None,
 ) -> dict[str, Any]:
     """`train` in a folder locked by this process."""
     with here.first_goes_first():
-        dataset = dataset or load_data(config, folder.facts.shape[1:] if going_on else None)
-    dataset = as_before(dataset, folder) if going_on else as_at_the_start(dataset, config)
+        dataset = dataset or load_data(config, folder.facts.shape[1:] if resuming else None)
+    dataset = as_before(dataset, folder) if resuming else as_at_the_start(dataset, config)
     facts = DataFacts.of(dataset)
     engine = Engine(config, build_classifier(config, facts), here)
-    state = (restore(engine, folder) if going_on else None) or first_state(engine, dataset)
+    state = (restore(engine, folder) if resuming else None) or first_state(engine, dataset)
     if announce is not None and here.first:
         announce(run_plan(config, dataset, engine.classifier, here.device))
     batches, test = batches_of(config, dataset, here)
@@ -115,7 +115,7 @@ def _train(
         warnings.warn(advice, stacklevel=3)
     tracker = tracker_of(folder.path, config, state.step) if here.first else None
     sinks = [*folder_sinks(folder, state, tracker), *sinks] if here.first else []
-    if not going_on and here.first:
+    if not resuming and here.first:
         folder.start(config, facts)
     with closing(tracker) if tracker else nullcontext(), listening() as stop:
         watch = Watch(engine, state, folder, epoch_steps=len(batches), sinks=sinks, stop=stop)

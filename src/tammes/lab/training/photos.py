@@ -8,7 +8,7 @@ import torch
 from jaxtyping import UInt8
 from PIL import Image
 
-from tammes.lab.data.augmentation import centre_box, whole_box
+from tammes.lab.data.augmentation import center_box, whole_box
 from tammes.lab.data.dataset import InMemory, OnDisk, Split
 from tammes.lab.data.images import try_read
 from tammes.metrics._example_samples import example_samples
@@ -61,7 +61,7 @@ def _pixels(
     """The crop of the image that the network sees; the reason if it is unreadable."""
     if files:  # decode again: a network input of 32 pixels is too small to look at
         stretched = isinstance(split, OnDisk) and split.stretch
-        return try_read(files[index], size, whole_box if stretched else centre_box)
+        return try_read(files[index], size, whole_box if stretched else center_box)
     if isinstance(split, InMemory):
         return split.images[torch.tensor(index)].permute(1, 2, 0).contiguous().cpu().numpy()
     return split.read(index)
