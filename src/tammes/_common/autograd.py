@@ -43,7 +43,11 @@ def vector_jacobian(
 def gradients_of(
     outputs: Sequence[Tensor], inputs: Sequence[Tensor], upstream: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """`torch.autograd.grad` that gives None for what is not reached or not asked for; may be called again."""
+    """`torch.autograd.grad` that gives None for what is not reached or not asked for; may be called again.
+
+    The first call in a process imports sympy, 35 MB, because torch compares symbolic shapes of outputs and
+    `upstream`; `gradients_of_scalar` does not.
+    """
     reached = [(y, g) for y, g in zip(outputs, upstream, strict=True) if g is not None and y.requires_grad]
     wanted = [x for x in inputs if x.requires_grad]
     if not reached or not wanted:
@@ -55,4 +59,13 @@ def gradients_of(
             roots, wanted, gradients, retain_graph=True, create_graph=record, allow_unused=True
         )
     )
+    return [next(found) if x.requires_grad else None for x in inputs]
+
+
+def gradients_of_scalar(output: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """Gradients of `output`, a single number; None for what is not reached or not asked for."""
+    wanted = [x for x in inputs if x.requires_grad]
+    if not output.requires_grad or not wanted:
+        return [None] * len(inputs)
+    found = iter(torch.autograd.grad(output, wanted, allow_unused=True))
     return [next(found) if x.requires_grad else None for x in inputs]

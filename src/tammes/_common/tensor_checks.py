@@ -62,10 +62,11 @@ def check_per_sample(name: str, values: Tensor, n: int) -> None:
 
 def check_labels(
     labels: Tensor, num_classes: int, ignore_index: int | None = None, *, check: bool = False
-) -> None:
+) -> bool:
     """Check that `labels` is a vector of integers in [0, num_classes), or equal to `ignore_index`.
 
-    The range is checked only where reading values is free (see `readable`), or always with `check`.
+    The range is checked only where reading values is free (see `readable`), or always with `check`. Returns
+    whether it is known that no label is `ignore_index`.
     """
     if labels.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise TypeError(f"labels must be integers, got {labels.dtype}. Convert with `.long()`.")
@@ -74,8 +75,7 @@ def check_labels(
             f"labels must be a vector with one class index per sample, got shape {tuple(labels.shape)}. "
             f"{_vector_of_labels(labels, num_classes)}"
         )
-    if check or readable(labels):
-        _check_label_range(labels, num_classes, ignore_index)
+    return (check or readable(labels)) and _check_label_range(labels, num_classes, ignore_index)
 
 
 def _vector_of_labels(labels: Tensor, num_classes: int) -> str:
@@ -89,11 +89,12 @@ def _vector_of_labels(labels: Tensor, num_classes: int) -> str:
     return "Flatten them like the embeddings: labels.flatten()."
 
 
-def _check_label_range(labels: Tensor, num_classes: int, ignore_index: int | None) -> None:
+def _check_label_range(labels: Tensor, num_classes: int, ignore_index: int | None) -> bool:
+    """Check the range; returns whether no label can be `ignore_index`."""
     labels = labels.long()  # num_classes would overflow a small integer type
     lowest, highest = (int(x) for x in torch.aminmax(labels)) if len(labels) else (0, 0)
     if lowest >= 0 and highest < num_classes:
-        return
+        return ignore_index is None or not lowest <= ignore_index <= highest
     wrong = (labels < 0) | (labels >= num_classes)
     if ignore_index is not None:
         wrong &= labels != ignore_index
@@ -104,6 +105,7 @@ def _check_label_range(labels: Tensor, num_classes: int, ignore_index: int | Non
             f"labels must lie in [0, {num_classes}){allowed}, got {int(labels[row])} in row {row}. "
             "Number the classes from 0, with one row of weight for each."
         )
+    return False
 
 
 def check_finite(name: str, tensor: Tensor) -> None:

@@ -1,10 +1,12 @@
 import dataclasses
+import functools
 import math
 import time
 
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 from tammes.lab.data import Batches, InMemory, load
 from tammes.lab.models.fastnet import FastNet
@@ -159,6 +161,17 @@ def test_margins_warm_up_by_the_epoch(settings):
     margins = (0.0, 0.4 / 2.5, 0.8 / 2.5, 0.4)
     assert [o.weighted_terms[0][1].margin for o in seen] == pytest.approx(margins)
     assert seen[-1] == parse("CosFace(s=8, m=0.4) + 0.5*R_sm")
+
+
+def test_a_compiled_run_with_a_margin_warm_up_compiles_at_most_two_graphs(settings, tmp_path, monkeypatch):
+    counter = CompileCounter()  # counts graphs and runs them without a C++ compiler
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=counter))
+    torch.compiler.reset()
+    config = settings(
+        model="cnn4", epochs=4, compile=True, objective="CosFace(s=8, m=0.4) + 0.5*R_sm", margin_warmup=3.0
+    )
+    train(config, tmp_path / "run")
+    assert 1 <= counter.frame_count <= 2
 
 
 @pytest.mark.parametrize("autocast", ["bf16", "fp16"])

@@ -19,6 +19,7 @@ from tammes.heads._stream.blocks import (
     multiply,
     overwrite,
     put_back,
+    where_inside,
 )
 from tammes.losses._engine.rival_logits import scaled_plus
 from tammes.losses._engine.statistics import OverClasses
@@ -67,24 +68,31 @@ class Backward:
     def run(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Gradients of rows, row norms and weight."""
         n, size = self.rows.shape[0], min(self.options.block_size, self.weight.shape[0])
-        room = self.rows.new_empty(1 if self.options.in_place else 4, n, size)
-        for place, block in enumerate(blocks(self.weight, self.inverse_norms, self.rows.dtype, size)):
-            product, *scratch = block.views(room)
+        room = self.rows.new_empty(self._buffers(), n, size)
+        for place, block in enumerate(blocks(self.weight, self.inverse_norms, self.rows.dtype, self.options)):
+            scratch = block.views(room)
             kept = self.kept[place] if place < len(self.kept) else None
             if kept is not None:
                 product = kept.matrix
             else:
+                product = scratch[0]
                 multiply(self.rows, block.part.T, product, self.options.fast_products)
                 self._mask_centers(product, block)
             if self.options.in_place:
                 of_product, radial = self._in_place(product, kept, block), None
             else:
-                of_product, radial = self._of_product(product, scratch, block)
+                of_product, radial = self._of_product(product, scratch[1:], block)
             if of_product is not None and self.grad_rows is not None:
                 self._add_to_rows(of_product, block)
             if self.grad_weight is not None:
                 self._fill_weight(of_product, radial, block)
         return self.grad_rows, self.grad_row_norms, self.grad_weight
+
+    def _buffers(self) -> int:
+        """Number of blocks in use at once besides the kept ones: product, similarity and two gradients."""
+        if not self.options.in_place:
+            return 4
+        return 0 if self.options.kept >= len(self.weight) and self.kept else 1
 
     def _mask_centers(self, product: Tensor, block: Block) -> None:
         """With several prototypes per class, keep the best of each wrong class, as in the forward pass."""
@@ -254,7 +262,7 @@ class Backward:
         assert self.g_norms is not None
         columns, inside = block.columns(self.targets)
         per_class = exact.new_zeros(exact.shape[0])
-        per_class.index_add_(0, columns.flatten(), torch.where(inside, self.g_norms, 0.0).flatten())
+        per_class.index_add_(0, columns.flatten(), where_inside(inside, self.g_norms, 0.0).flatten())
         exact.addcmul_(block.part, (per_class * block.inverse)[:, None])
 
 

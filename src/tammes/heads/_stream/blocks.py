@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from tammes._common import tensor_checks
 from tammes.heads._stream.workspace import Workspace
 from tammes.losses._engine.dense_statistics import losers, of_all_centers
 from tammes.losses._engine.plan import Plan, PrototypeSum
@@ -27,17 +29,18 @@ class Options:
     fast_products: bool
     workspace: Workspace
     learned: tuple[Rest, ...] = ()  # rests whose scales need gradients
+    all_inside: bool = False  # whether all targets are known to have a column: those of a shard need not
 
     def keeping(self, kept: int, block_size: int) -> "Options":
         """A copy with the similarities of `kept` classes kept, and with blocks of this size."""
         return replace(self, kept=kept, block_size=block_size)
 
-    @property
+    @cached_property
     def in_place(self) -> bool:
         """Whether there is a single similarity, whose product may then be overwritten."""
         return self.plan.spaces == ("cosine",)
 
-    @property
+    @cached_property
     def exponentials(self) -> bool:
         """Whether there is a single rest, so that the backward pass needs only the exponentials."""
         if not self.in_place or len(self.plan.rests) != 1:
@@ -72,6 +75,10 @@ class Kept(NamedTuple):
     buffer: Tensor
 
 
+Inside = Tensor | None
+"""Whether each target is in a block, (n, t); None if all are known to be."""
+
+
 @dataclass(frozen=True)
 class Block:
     """Classes `start` to `stop`: their prototypes and inverse norms in the working precision."""
@@ -80,18 +87,21 @@ class Block:
     stop: int
     part: Tensor
     inverse: Tensor
+    has_all: bool = False  # whether all targets are known to be in the block
 
     @property
     def classes(self) -> slice:
         """The slice of the block's classes in a table of all classes."""
         return slice(self.start, self.stop)
 
-    def columns(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def columns(self, targets: Tensor) -> tuple[Tensor, Inside]:
         """Column of each target in this block, and whether it is in the block."""
+        if self.has_all:
+            return targets, None
         inside = (targets >= self.start) & (targets < self.stop)
         return (targets - self.start).clamp(0, self.stop - self.start - 1), inside
 
-    def columns_of_classes(self, targets: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+    def columns_of_classes(self, targets: Tensor, plan: Plan) -> tuple[Tensor, Inside]:
         """The same for all prototypes of each target's class."""
         return self.columns(of_all_centers(targets, plan.centers))
 
@@ -111,11 +121,23 @@ class Block:
         return [part.view(-1)[: n * width].view(n, width) for part in room]
 
 
-def blocks(weight: Tensor, inverse_norms: Tensor, dtype: torch.dtype, size: int) -> Iterator[Block]:
-    """`weight` in blocks of `size` rows, none for an empty slice; the first pass fills `inverse_norms`."""
-    for start in range(0, weight.shape[0], size or 1):
-        stop = min(start + size, weight.shape[0])
+def blocks(weight: Tensor, inverse_norms: Tensor, dtype: torch.dtype, options: Options) -> Iterator[Block]:
+    """`weight` in blocks of rows, none for an empty slice; the first pass fills `inverse_norms`."""
+    k, size = len(weight), options.block_size
+    if 0 < k <= size:
+        yield Block(0, k, weight.to(dtype), inverse_norms, options.all_inside)
+        return
+    for start in range(0, k, size):
+        stop = min(start + size, k)
         yield Block(start, stop, weight[start:stop].to(dtype), inverse_norms[start:stop])
+
+
+def all_below(targets: Tensor, num_classes: int) -> bool:
+    """Whether all targets are known, without waiting for a device, to be in [0, num_classes)."""
+    if not tensor_checks.readable(targets) or not targets.numel():
+        return False
+    lowest, highest = (x.item() for x in torch.aminmax(targets))
+    return lowest >= 0 and highest < num_classes
 
 
 def in_space(
@@ -147,11 +169,11 @@ def first_maximum(matrix: Tensor) -> tuple[Tensor, Tensor]:
     if whole < width:
         peaks = torch.cat([peaks, matrix[:, whole:].amax(1, keepdim=True)], 1)
     value, chunk = peaks.max(1)
-    columns = chunk[:, None] * CHUNK + torch.arange(CHUNK, device=matrix.device)
-    inside = matrix.gather(1, columns.clamp_(max=width - 1)).argmax(
-        1
-    )  # the last column may stand there twice
-    return value, chunk * CHUNK + inside
+    first = chunk * CHUNK
+    columns = first[:, None] + torch.arange(CHUNK, device=matrix.device)
+    if whole < width:
+        columns.clamp_(max=width - 1)  # the last column may stand there twice
+    return value, first + matrix.gather(1, columns).argmax(1)
 
 
 def one_at_a_time(*tables: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -159,22 +181,33 @@ def one_at_a_time(*tables: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return iter([tables]) if tables[0].shape[1] == 1 else zip(*(x.split(1, 1) for x in tables), strict=True)
 
 
-def overwrite(matrix: Tensor, columns: Tensor, inside: Tensor, value: float) -> None:
+def overwrite(matrix: Tensor, columns: Tensor, inside: Inside, value: float) -> None:
     """Set the entries at `columns` that are `inside`; one column at a time, since two may coincide."""
+    if inside is None:
+        matrix.scatter_(1, columns, value)
+        return
     for column, here in one_at_a_time(columns, inside):
         matrix.scatter_(1, column, torch.where(here, value, matrix.gather(1, column)))
 
 
-def put_back(matrix: Tensor, columns: Tensor, inside: Tensor, values: Tensor) -> None:
+def put_back(matrix: Tensor, columns: Tensor, inside: Inside, values: Tensor) -> None:
     """Set the entries at `columns` that are `inside` to `values`, one column at a time."""
+    if inside is None:
+        matrix.scatter_(1, columns, values)  # where two coincide, so do their values
+        return
     for column, here, value in one_at_a_time(columns, inside, values):
         matrix.scatter_(1, column, torch.where(here, value, matrix.gather(1, column)))
 
 
-def increase(matrix: Tensor, columns: Tensor, inside: Tensor, values: Tensor) -> None:
+def increase(matrix: Tensor, columns: Tensor, inside: Inside, values: Tensor) -> None:
     """Add `values` to the entries at `columns` that are `inside`; one column at a time, so deterministic."""
-    for column, here, value in one_at_a_time(columns, inside, values):
-        matrix.scatter_(1, column, matrix.gather(1, column) + torch.where(here, value, 0.0))
+    for column, value in one_at_a_time(columns, where_inside(inside, values, 0.0)):
+        matrix.scatter_(1, column, matrix.gather(1, column) + value)
+
+
+def where_inside(inside: Inside, values: Tensor, others: Tensor | float) -> Tensor:
+    """`values` where `inside`, `others` elsewhere."""
+    return values if inside is None else torch.where(inside, values, others)
 
 
 def multiply(left: Tensor, right: Tensor, out: Tensor, fast: bool) -> Tensor:

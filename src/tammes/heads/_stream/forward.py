@@ -11,6 +11,7 @@ from tammes.geometry.sphere import safe_norm
 from tammes.heads._stream.blocks import (
     Block,
     Inputs,
+    Inside,
     Kept,
     KeptBlock,
     Options,
@@ -21,6 +22,7 @@ from tammes.heads._stream.blocks import (
     multiply,
     overwrite,
     put_back,
+    where_inside,
 )
 from tammes.losses._engine.rival_logits import RivalLogits, scaled_plus
 from tammes.losses._engine.statistics import OverClasses, Rivals
@@ -66,13 +68,12 @@ class Forward:
         self.rows, self.row_norms, self.weight, self.targets = inputs
         self.options = options
         rows, targets, plan = inputs.rows, inputs.targets, options.plan
-        low = rows.new_full((len(rows),), -torch.inf)
         self.buffer = options.workspace.take(len(rows) * options.kept, like=rows) if options.kept else None
         self.target: dict[Space, Tensor] = {space: rows.new_zeros(targets.shape) for space in plan.spaces}
-        self.hardest = dict.fromkeys(plan.spaces, low)
-        self.index = {space: torch.zeros_like(targets[:, 0]) for space in plan.spaces}
+        self.hardest: dict[Space, Rivals] = {}  # of the blocks so far
         self.online = {
-            key: online_sum(low, plan.logits_of(key), key in options.learned) for key in plan.rests
+            key: online_sum(inputs.row_norms, plan.logits_of(key), key in options.learned)
+            for key in plan.rests
         }
         self.target_norms = rows.new_ones(targets.shape) if plan.norms else None
         self.first = earlier is None
@@ -87,12 +88,16 @@ class Forward:
         kept = self._pass()
         statistics = OverClasses(
             target=self.target,
-            rivals={space: Rivals(value, self.index[space]) for space, value in self.hardest.items()},
+            rivals=self.hardest or dict.fromkeys(self.options.plan.spaces, self._no_rivals()),
             rest={key: online.value() for key, online in self.online.items()},
             sums=self.sums,
             target_norms=self.target_norms,
         )
         return statistics, None if self.buffer is None else Kept(kept, self.buffer)
+
+    def _no_rivals(self) -> Rivals:
+        """Of a rank without classes."""
+        return Rivals(torch.full_like(self.row_norms, -torch.inf), torch.zeros_like(self.targets[:, 0]))
 
     def slopes_in_scale(self) -> list[Tensor]:
         """The derivatives of the rests with learned scales by these; after `run`."""
@@ -103,7 +108,7 @@ class Forward:
         kept: list[KeptBlock] = []
         n, size = self.rows.shape[0], min(self.options.block_size, self.weight.shape[0])
         room = self.rows.new_empty(self._buffers(), n, size)
-        for block in blocks(self.weight, self.inverse_norms, self.rows.dtype, size):
+        for block in blocks(self.weight, self.inverse_norms, self.rows.dtype, self.options):
             if self.first:
                 self._prototypes(block)
             buffers = block.views(room)
@@ -134,7 +139,7 @@ class Forward:
         return self.buffer[n * block.start : n * block.stop].view(n, -1)
 
     def _keep(
-        self, product: Tensor, columns: Tensor, inside: Tensor, found: Tensor, block: Block
+        self, product: Tensor, columns: Tensor, inside: Inside, found: Tensor, block: Block
     ) -> KeptBlock:
         """What to keep of a block: exponentials, or similarities with the targets restored.
 
@@ -151,30 +156,32 @@ class Forward:
         """Number of blocks in use at once: product, similarity and exponentials often share one."""
         if not self.options.in_place:
             return 3
-        return 1 if self.options.exponentials else 2
+        if not self.options.exponentials:
+            return 2
+        return 0 if self.options.kept >= len(self.weight) else 1  # 0: the kept ones
 
-    def _targets(self, found: Tensor, columns: Tensor, inside: Tensor, block: Block) -> None:
+    def _targets(self, found: Tensor, columns: Tensor, inside: Inside, block: Block) -> None:
         inverse, base = block.inverse[columns], self.options.plan.product_space
         for space, target in self.target.items():
             value = found if space == "raw" else found * inverse
             if space == "cosine" and base != "cosine":
                 value = value / self.row_norms[:, None]
-            self.target[space] = torch.where(inside, value, target)
+            self.target[space] = where_inside(inside, value, target)
         if self.target_norms is not None:
-            self.target_norms = torch.where(inside, 1 / inverse, self.target_norms)
+            self.target_norms = where_inside(inside, 1 / inverse, self.target_norms)
 
     def _similarities(
         self, product: Tensor, matrix: Tensor, scratch: Tensor, space: Space, block: Block, held: "Held"
     ) -> None:
         plan = self.options.plan
         matrix = in_space(product, space, plan.product_space, block, self.row_norms, out=matrix)
-        value, index = first_maximum(matrix)
-        better = value > self.hardest[space]
-        self.hardest[space] = torch.where(better, value, self.hardest[space])
-        self.index[space] = torch.where(better, index + block.start, self.index[space])
+        hardest = Rivals(*first_maximum(matrix))
+        if space in self.hardest:
+            hardest = self.hardest[space].or_harder(hardest.value, hardest.label + block.start)
+        self.hardest[space] = hardest
         for key, online in self.online.items():
             if key.space == space:
-                online.add(matrix, self.hardest[space], scratch, held)
+                online.add(matrix, hardest.value, scratch, held)
 
     def _prototypes(self, block: Block) -> None:
         torch.reciprocal(safe_norm(block.part).squeeze(1), out=block.inverse)
@@ -188,7 +195,7 @@ class Held(NamedTuple):
 
     classes: slice
     columns: Tensor  # of the targets
-    inside: Tensor  # whether each is in this block
+    inside: Inside  # whether each is in this block
     with_slope: bool  # whether the exponentials are kept for the backward, which needs them times their slope
     masked: bool  # whether other entries than those of the targets are -inf
 
@@ -205,12 +212,12 @@ class _ScaleSlope:
         self.total = torch.zeros_like(like)
 
     def add(
-        self, block: Tensor, sums: Tensor, shift: Tensor, decay: Tensor, offset: Tensor | None = None
+        self, block: Tensor, sums: Tensor, shift: Tensor, decay: Tensor | None, offset: Tensor | None = None
     ) -> None:
         """Take in a `block` of exponentials with its row `sums`; `decay` is the factor of earlier blocks."""
         part = shift * sums - torch.special.entr(block).sum(1)
         part = part if offset is None else part - block @ offset
-        self.total = self.total * decay + part
+        self.total = part if decay is None else self.total * decay + part
 
     def value(self, sums: Tensor, scale: float | Scalar) -> Tensor:
         """The derivative, from the `sums` of the exponentials of all blocks; 0 without any class."""
@@ -221,11 +228,10 @@ class _OnlineSum:
     """Log-sum-exp over blocks of columns, of logits that are s times the similarities."""
 
     def __init__(self, like: Tensor, scale: float | Scalar, learned: bool) -> None:
-        self.scale = scale
+        self.like, self.scale = like, scale
         self.slope = _ScaleSlope(like) if learned else None
-        self.peak = torch.full_like(like, -torch.inf)
-        self.total = torch.zeros_like(like)
-        self.shift = torch.zeros_like(like)  # of the last block's exponentials
+        self.peak: Tensor | None = None  # until the first block
+        self.total = self.shift = like.new_zeros(())  # shift: of the last block's exponentials
 
     def add(self, matrix: Tensor, peak: Tensor, scratch: Tensor, held: Held) -> None:
         """Add the columns of `matrix`; `peak` is the row-wise maximum over all blocks so far.
@@ -235,13 +241,17 @@ class _OnlineSum:
         safe = torch.nan_to_num(peak, nan=torch.nan, posinf=torch.inf, neginf=0.0)
         self.shift = self.scale * safe
         scaled_plus(-self.shift[:, None], matrix, self.scale, scratch).exp_()
-        sums, decay = scratch.sum(1), torch.exp(self.scale * (self.peak - safe))
+        sums = scratch.sum(1)
+        decay = None if self.peak is None else torch.exp(self.scale * (self.peak - safe))
         if self.slope is not None:
             self.slope.add(scratch, sums, self.shift, decay)
-        self.total = self.total * decay + sums
+        self.total = sums if decay is None else self.total * decay + sums
         self.peak = peak
 
     def value(self) -> Tensor:
+        """The log-sum-exp; -inf without any class."""
+        if self.peak is None:
+            return torch.full_like(self.like, -torch.inf)
         return self.scale * self.peak + self.total.log()
 
     def slope_in_scale(self) -> Tensor | None:

@@ -14,16 +14,17 @@ import torch
 from torch import Tensor
 
 from tammes._common import tensor_checks
-from tammes._common.autograd import gradients_of, recorded, vector_jacobian
-from tammes._common.types import Embeddings, Prototypes, Scalar
+from tammes._common.autograd import gradients_of_scalar, recorded, vector_jacobian
+from tammes._common.types import Embeddings, PerSample, Prototypes, Scalar
 from tammes.heads._stream.backward import Backward
 from tammes.heads._stream.blocks import Inputs, Kept, Options
 from tammes.heads._stream.forward import Forward
-from tammes.heads._stream.unit_rows import rows_by_space
+from tammes.heads._stream.unit_rows import gradient_through_norm, rows_by_space
 from tammes.heads._stream.workspace import Handover
 from tammes.losses._engine.dense_statistics import dense
 from tammes.losses._engine.plan import Plan, PrototypeSum, Targets
 from tammes.losses._engine.statistics import OverClasses, Statistics
+from tammes.losses.scores import Space
 
 Gradients = tuple[Tensor | None, Tensor | None]
 """Gradients of embeddings and weight; None if not required."""
@@ -34,10 +35,18 @@ def statistics_and_loss(
 ) -> Statistics:
     """Statistics without gradients, and the sum of the plan's `loss_of_rows`, which has gradients."""
     plan = options.plan
-    loss, *entries = _RowChunks.apply(embeddings, weight, targets, options, chunk)
-    rows, row_norms = rows_by_space(embeddings.detach(), (*plan.spaces, plan.product_space))
+    loss, row_norms, *entries = _RowChunks.apply(embeddings, weight, targets, options, chunk)
+    rows = _rows(embeddings.detach(), row_norms, plan)
     found = OverClasses.unpack(plan, entries)
     return replace(Statistics.of(found, rows, row_norms, weight, targets, plan), loss=loss)
+
+
+def _rows(embeddings: Embeddings, row_norms: PerSample, plan: Plan) -> dict[Space, Embeddings]:
+    """The embeddings in every space; none if no term reads a sum over prototypes, the only use of them."""
+    if not plan.sums:
+        return {}
+    unit = embeddings / row_norms[:, None]
+    return {space: unit if space == "cosine" else embeddings for space in plan.spaces}
 
 
 class _RowChunks(torch.autograd.Function):
@@ -49,8 +58,9 @@ class _RowChunks(torch.autograd.Function):
         ctx.save_for_backward(embeddings, weight, targets)
         ctx.set_materialize_grads(False)
         entries = statistics.pack()
-        ctx.mark_non_differentiable(*entries)
-        return loss, *entries
+        row_norms = torch.cat(pass_.row_norms)
+        ctx.mark_non_differentiable(row_norms, *entries)
+        return loss, row_norms, *entries
 
     @staticmethod
     def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -106,6 +116,7 @@ class RowChunks:
         self.grad_embeddings = torch.empty_like(self.embeddings) if self.need_rows else None
         self.grad_weight: Tensor | None = None
         self.grad_sums: dict[PrototypeSum, Tensor] = {}
+        self.row_norms: list[PerSample] = []
         self.first_pass: Forward | None = None
 
     @property
@@ -126,6 +137,7 @@ class RowChunks:
             in_spaces, row_norms = rows_by_space(z, (*self.plan.spaces, self.plan.product_space))
         base = in_spaces[self.plan.product_space]
         inputs = Inputs(base.detach(), row_norms.detach(), self.weight, self.targets[rows])
+        self.row_norms.append(inputs.row_norms)
         options = self.options.of_rows(rows)
         forward = Forward(inputs, options, self.first_pass)
         self.first_pass = self.first_pass or forward
@@ -141,10 +153,21 @@ class RowChunks:
         last = rows.stop == len(self.embeddings)
         of_base, of_norms = self._products(inputs, statistics, upstream, kept, options, last=last)
         if self.grad_embeddings is not None:
-            (through,) = gradients_of([base, row_norms], [z], [of_base, of_norms])
-            parts = [part for part in (of_z, through) if part is not None]
-            self.grad_embeddings[rows] = sum(parts, start=torch.zeros_like(z))
+            assert of_base is not None
+            self.grad_embeddings[rows] = self._of_rows(in_spaces["cosine"], inputs, of_base, of_norms)
+            if of_z is not None:
+                self.grad_embeddings[rows] += of_z
         return loss, statistics
+
+    def _of_rows(self, unit: Tensor, inputs: Inputs, of_base: Tensor, of_norms: Tensor | None) -> Tensor:
+        """The gradient of embeddings from those of the product's rows and of the row norms."""
+        unit, norms = unit.detach(), inputs.row_norms[:, None]
+        if self.plan.product_space != "cosine":
+            through = gradient_through_norm(unit, norms, None, of_norms)
+            return of_base if through is None else of_base.add_(through)
+        through = gradient_through_norm(unit, norms, of_base, of_norms)
+        assert through is not None
+        return through
 
     def _products(
         self,
@@ -184,5 +207,5 @@ def _differentiate(
     leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in statistics.pack()]
     with torch.enable_grad():
         loss = loss_of(OverClasses.unpack(plan, leaves))
-    of_z, *upstream = gradients_of([loss], [z, *leaves], [torch.ones_like(loss)])
+    of_z, *upstream = gradients_of_scalar(loss, [z, *leaves])
     return loss.detach(), OverClasses.unpack(plan, upstream), of_z

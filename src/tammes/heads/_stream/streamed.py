@@ -25,7 +25,6 @@ Who owns which memory, and when it is overwritten:
   backward pass takes them, scales them in place and returns them to autograd; a later one recomputes them.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ from torch import Tensor
 from tammes._common.autograd import recorded, vector_jacobian
 from tammes._common.types import Embeddings, Prototypes, Scalar
 from tammes.heads._stream.backward import Backward
-from tammes.heads._stream.blocks import Inputs, Options
+from tammes.heads._stream.blocks import Inputs, Options, all_below
 from tammes.heads._stream.forward import Forward
 from tammes.heads._stream.row_chunks import statistics_and_loss
 from tammes.heads._stream.unit_rows import rows_by_space
@@ -104,8 +103,9 @@ def streamed(
     classes can be streamed by itself.
     """
     block_size = max(block_size // plan.centers, 1) * plan.centers  # a class is not split
-    options = Options(plan, block_size, 0, fast_products, workspace or Workspace())
     scales = plan.scales if torch.is_grad_enabled() else {}
+    inside = all_below(targets, len(weight))
+    options = Options(plan, block_size, 0, fast_products, workspace or Workspace(), tuple(scales), inside)
     if torch.is_grad_enabled() and (embeddings.requires_grad or weight.requires_grad):
         chunk = rows_per_chunk(embeddings, weight, plan, buffer_bytes)
         if chunk is not None:
@@ -115,7 +115,6 @@ def streamed(
             return statistics_and_loss(embeddings, weight, targets, options, chunk)
         options = options.keeping(kept_classes(embeddings, weight, block_size, buffer_bytes), block_size)
     rows, row_norms = rows_by_space(embeddings, (*plan.spaces, plan.product_space))
-    options = replace(options, learned=tuple(scales))
     entries = _Streamed.apply(rows[plan.product_space], row_norms, weight, targets, options, *scales.values())
     return Statistics.of(OverClasses.unpack(plan, entries), rows, row_norms, weight, targets, plan)
 

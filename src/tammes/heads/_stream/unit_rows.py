@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tammes._common.autograd import recorded, vector_jacobian
@@ -41,12 +42,19 @@ class _UnitRows(torch.autograd.Function):
         of_unit, of_norms = grads
         if recorded(grads):
             return vector_jacobian(_unit_rows, [embeddings], grads)[0]
-        gradient = None if of_norms is None else unit * of_norms[:, None]
-        if of_unit is None:
-            return gradient
-        along = (of_unit * unit).sum(1, keepdim=True)
-        tangential = torch.addcmul(of_unit, unit, along, value=-1).div_(norms)
-        return tangential if gradient is None else tangential.add_(gradient)
+        return gradient_through_norm(unit, norms, of_unit, of_norms)
+
+
+def gradient_through_norm(
+    unit: Embeddings, norms: Float[Tensor, "n 1"], of_unit: Embeddings | None, of_norms: PerSample | None
+) -> Embeddings | None:
+    """The gradient of embeddings, given those of their `unit` rows and their `norms`; None without any."""
+    gradient = None if of_norms is None else unit * of_norms[:, None]
+    if of_unit is None:
+        return gradient
+    along = (of_unit * unit).sum(1, keepdim=True)
+    tangential = torch.addcmul(of_unit, unit, along, value=-1).div_(norms)
+    return tangential if gradient is None else tangential.add_(gradient)
 
 
 def _unit_rows(embeddings: Tensor) -> tuple[Tensor, Tensor]:

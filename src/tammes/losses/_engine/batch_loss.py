@@ -40,29 +40,39 @@ class Weighting(NamedTuple):
     sample_weight: PerSample | None
     kept: Tensor
     soft: bool | Tensor = False
+    all_kept: bool = False  # known without reading `kept`
 
     def of_rows(self, rows: slice) -> "Weighting":
         """The same for some of the rows."""
         sample_weight = None if self.sample_weight is None else self.sample_weight[rows]
         soft = self.soft[rows] if isinstance(self.soft, Tensor) else self.soft
-        return Weighting(self.class_weight, sample_weight, self.kept[rows], soft)
+        return Weighting(self.class_weight, sample_weight, self.kept[rows], soft, self.all_kept)
+
+    @property
+    def equal(self) -> bool:
+        """Whether every row is known to count once, if it has one label."""
+        return self.all_kept and self.class_weight is None and self.sample_weight is None
 
 
 class Rows(NamedTuple):
     """Weighted values, the weights, and the contribution of each row to the divisor of the mean."""
 
     weighted: Tensor  # (n,), or (m, n) for m values per sample
-    weight: PerSample
-    divisor: PerSample
+    weight: PerSample | None  # None if every row counts once
+    divisor: PerSample | None
 
     def mean(self) -> Tensor:
         """Weighted mean over the samples; 0 where the divisor is (torch: nan)."""
+        if self.divisor is None:
+            return self.weighted.mean(-1)
         total = self.divisor.sum()
         empty = total == 0
         return torch.where(empty, 0.0, self.weighted.sum(-1) / torch.where(empty, 1.0, total))
 
     def log_sum_exp(self, scale: float | Scalar) -> Scalar:
         r""":math:`\frac{1}{s} \log \sum_i w_i e^{s \ell_i}`; 0 where no row counts."""
+        if self.weight is None:
+            return torch.logsumexp(scale * self.weighted, 0) / scale
         counts = self.weight > 0
         value = self.weighted / torch.where(counts, self.weight, 1.0)
         logs = torch.where(counts, scale * value + torch.where(counts, self.weight, 1.0).log(), -torch.inf)
@@ -83,13 +93,14 @@ def rows_of(
 
     With `weighted_by_class` the values already contain their class weights (see `softmax_loss`).
     """
+    single = len(shares) == 1 and shares[0] is None
+    if single and weighting.equal:
+        return Rows(values[0], None, None)
     num_rows = len(weighting.kept)
     row = weighting.kept.to(values[0].dtype)
     if weighting.sample_weight is not None:
         row = row * weighting.sample_weight.to(row.dtype)
-    if (
-        weighting.class_weight is None and len(shares) == 1 and shares[0] is None
-    ):  # equivalent, in fewer steps
+    if single and weighting.class_weight is None:  # equivalent, in fewer steps
         return Rows(torch.where(weighting.kept, row * values[0], 0.0), row, row)
     weighted, weight = 0.0, 0.0
     for value, label, share in zip(values, labels, shares, strict=True):
@@ -148,7 +159,7 @@ class MeanLoss(NamedTuple):
         shares = [None if share is None else share[rows] for share in self.shares]
         weighting = self.weighting.of_rows(rows)
         divisor = self._divisor(statistics.row_norms.dtype)
-        value = torch.zeros_like(divisor)
+        value = statistics.row_norms.new_zeros(())
         for place, (coefficient, term) in enumerate(self.objective.weighted_terms):
             if isinstance(term, SampleTerm):
                 found = _rows_of_term(place, term, statistics, shares, weighting, self.class_values)
@@ -158,11 +169,14 @@ class MeanLoss(NamedTuple):
                 value = value + coefficient * term.of_prototypes(statistics)
         return value
 
-    def _divisor(self, dtype: torch.dtype) -> Scalar:
+    def _divisor(self, dtype: torch.dtype) -> Scalar | int:
         """The divisor of the mean over all rows; 1 instead of 0, where the sum is 0 too."""
         labels = list(self.targets.unbind(1))
         nothing = [torch.zeros_like(label, dtype=dtype) for label in labels]
-        total = rows_of(nothing, labels, self.shares, self.weighting).divisor.sum()
+        by_row = rows_of(nothing, labels, self.shares, self.weighting).divisor
+        if by_row is None:
+            return len(self.targets)
+        total = by_row.sum()
         return torch.where(total == 0, 1.0, total)
 
 
@@ -339,7 +353,7 @@ def loss_of_batch(
     plan = plan_of(objective, None if class_weight is None else class_weight.to(dtype), class_values, scales)
     marks = labelling(labels, len(embeddings), num_classes, ignore_index, dtype=dtype, check=check)
     check_sample_weight(sample_weight, len(embeddings), check=check)
-    weighting = Weighting(class_weight, sample_weight, marks.kept, marks.soft)
+    weighting = Weighting(class_weight, sample_weight, marks.kept, marks.soft, marks.all_kept)
     with torch.autocast(embeddings.device.type, enabled=False):
         features = embeddings.to(dtype)
         if reads_the_batch(objective):

@@ -25,13 +25,15 @@ class Labelling(NamedTuple):
 
     `targets` has a column for each label a sample has, and is None for soft targets, where every class
     is one. `shares` say how much of a sample each of its labels is (None: all of it); `kept` is False for
-    ignored rows; `soft` is True for distributions and False for class indices.
+    ignored rows; `soft` is True for distributions and False for class indices. `all_kept` is True if it is
+    known, without waiting for a device, that no row is ignored.
     """
 
     targets: Targets | None
     shares: list[Tensor | None]
     kept: Tensor
     soft: bool = False
+    all_kept: bool = False
 
 
 def labelling(
@@ -50,12 +52,12 @@ def labelling(
         raise TypeError(f"labels must be a tensor or MixedLabels, got {type(labels).__name__}.")
     if labels.ndim == 2 and labels.is_floating_point():
         return _soft(labels, num_samples, num_classes, check=check)
-    tensor_checks.check_labels(labels, num_classes, ignore_index, check=check)
+    all_kept = tensor_checks.check_labels(labels, num_classes, ignore_index, check=check)
     tensor_checks.check_per_sample("labels", labels, num_samples)
     labels = labels.long()  # first: in uint8 -100 is 156
     kept = labels != ignore_index
-    targets = torch.where(kept, labels, 0)[:, None]
-    return Labelling(targets, [None], kept)
+    targets = labels if all_kept else torch.where(kept, labels, 0)
+    return Labelling(targets[:, None], [None], kept, all_kept=all_kept)
 
 
 def _mixed(

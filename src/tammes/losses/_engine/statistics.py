@@ -40,6 +40,11 @@ class Rivals(NamedTuple):
     value: PerSample
     label: Int[Tensor, " n"]
 
+    def or_harder(self, value: PerSample, label: Int[Tensor, " n"]) -> "Rivals":
+        """These, or rivals with higher labels where they are more similar."""
+        harder = value > self.value
+        return Rivals(torch.where(harder, value, self.value), torch.where(harder, label, self.label))
+
 
 class OverClasses(NamedTuple):
     """The statistics that require a pass over all classes, or their gradients.
