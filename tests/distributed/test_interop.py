@@ -202,7 +202,7 @@ def test_metadata_of_other_types_is_ignored(about, tmp_path):
 
 def test_several_prototypes_per_class_do_not_fit_in_a_file(tmp_path):
     save_head(tmp_path / "head", PrototypeHead(4, 3, "CosFace(s=8, m=0.1)", centers=2))
-    with pytest.raises(ValueError, match="one prototype per class, .* has 2"):
+    with pytest.raises(ValueError, match=r"one prototype per class, .* has 2"):
         export_head(tmp_path / "head", tmp_path / "head.npy")
 
 
