@@ -182,6 +182,30 @@ def test_an_archive_that_inflates_beyond_reason_is_refused(tmp_path):
         import_head([tmp_path / "bomb.npz"], tmp_path / "head")
 
 
+ABOUT = {"missing": {}, "no JSON": {"about": "{"}, "deep": {"about": "[" * 10**5}, "a list": {"about": "[1]"}}
+
+
+@pytest.mark.parametrize("about", ABOUT.values(), ids=list(ABOUT))
+def test_damaged_metadata_names_the_file(about, tmp_path):
+    save_file({"weight": torch.ones(3, 2)}, tmp_path / "x.safetensors", {"format": "tammes head 1", **about})
+    with pytest.raises(ValueError, match=r"x\.safetensors cannot be read"):
+        import_head([tmp_path / "x.safetensors"], tmp_path / "head")
+
+
+@pytest.mark.parametrize("about", ['{"objective": 3}', '{"classes": [1, 2, 3]}', '{"classes": 3}'])
+def test_metadata_of_other_types_is_ignored(about, tmp_path):
+    metadata = {"format": "tammes head 1", "about": about}
+    save_file({"weight": torch.ones(3, 2)}, tmp_path / "x.safetensors", metadata)
+    import_head([tmp_path / "x.safetensors"], tmp_path / "head")
+    load_head(tmp_path / "head", PrototypeHead(2, 3, "CE"))  # a manifest with such values is refused
+
+
+def test_several_prototypes_per_class_do_not_fit_in_a_file(tmp_path):
+    save_head(tmp_path / "head", PrototypeHead(4, 3, "CosFace(s=8, m=0.1)", centers=2))
+    with pytest.raises(ValueError, match=r"one prototype per class, .* has 2"):
+        export_head(tmp_path / "head", tmp_path / "head.npy")
+
+
 class Malicious:
     def __reduce__(self):
         return exec, ("raise SystemExit('code from a file was run')",)

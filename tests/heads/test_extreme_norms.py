@@ -4,11 +4,23 @@ import pytest
 import torch
 
 from tammes import PrototypeHead, parse
+from tammes._common import tensor_checks
+from tammes.geometry import sphere
 from tammes.geometry.sphere import normalize, safe_norm
 
 LENGTHS = [1e-28, 1e-21, 1e-12, 1e12, 1e20, 1e30, 1e37]
 
 
+@pytest.fixture(params=["cpu", "cuda", "other"])
+def as_on(request, monkeypatch):
+    """The norms as computed on each kind of device, though on the CPU; on the others no value can be read."""
+    if request.param != "cpu":
+        monkeypatch.setattr(tensor_checks, "readable", lambda *_: False)
+    if request.param == "cuda":
+        monkeypatch.setattr(sphere, "_scaled_norm", sphere._wide_norm)
+
+
+@pytest.mark.usefixtures("as_on")
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_norms_of_very_long_and_very_short_rows(length, dtype):
@@ -18,6 +30,7 @@ def test_norms_of_very_long_and_very_short_rows(length, dtype):
     torch.testing.assert_close(safe_norm(scaled).double(), expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
 
 
+@pytest.mark.usefixtures("as_on")
 def test_zero_and_denormal_rows_stay_finite():
     rows = torch.tensor([[0.0, 0.0], [1e-42, 1e-43], [3.0, 4.0]], requires_grad=True)
     unit = normalize(rows)
@@ -27,6 +40,7 @@ def test_zero_and_denormal_rows_stay_finite():
     assert gradient.isfinite().all()
 
 
+@pytest.mark.usefixtures("as_on")
 @pytest.mark.parametrize("block_size", [None, 3, "auto"])
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("of", ["embeddings", "prototypes"])

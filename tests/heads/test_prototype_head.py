@@ -263,6 +263,21 @@ def test_fast_products_are_as_accurate_as_their_dtype(objective, embeddings, lab
     torch.testing.assert_close(loss, truth, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize("norm", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 65536.0])
+def test_fast_products_do_not_overflow_or_underflow_in_float16(
+    objective, embeddings, labels, norm, factor, monkeypatch
+):
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda _: torch.float16)
+    exact, fast = (PrototypeHead(5, 7, objective, fast_products=flag) for flag in (False, True))
+    exact.weight.data.mul_(norm)
+    fast.load_state_dict(exact.state_dict())
+    for head in (exact, fast):
+        (factor * head(embeddings, labels)).backward()
+    error = (fast.weight.grad - exact.weight.grad).norm() / exact.weight.grad.norm()
+    assert 0 < error < 0.01
+
+
 def test_meta_device_and_back(embeddings, labels):
     head = PrototypeHead(5, 7, CosFace(scale=8, margin=[0.1] * 7), device="meta")
     assert head.weight.is_meta

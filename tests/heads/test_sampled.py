@@ -414,6 +414,12 @@ def test_a_sample_on_a_device_has_all_labels_that_count_and_a_size_of_its_shapes
     assert sampler.draw_on_device(labels, kept, k).tolist() == samples[0]
 
 
+@pytest.mark.parametrize("labels", [[4], [4, 5]])
+def test_a_sample_on_a_device_has_another_class_than_the_labels(labels):
+    labels = torch.tensor(labels)
+    assert len(sampler_of(1e-6).draw_on_device(labels, labels >= 0, 9)) == len(labels) + 1
+
+
 def test_keys_are_those_of_splitmix64():
     # The first outputs of the reference implementation for the seed 1234567.
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]

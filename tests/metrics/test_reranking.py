@@ -59,7 +59,18 @@ def test_reranking_helps_where_classes_are_threads():
     assert after.numbers()["mAP"] > before.numbers()["mAP"] + 0.02
 
 
+@pytest.mark.parametrize(("size", "offset"), [(1e25, 0.0), (1e-25, 0.0), (1.0, 1000.0)])
+def test_distances_do_not_depend_on_size_and_origin(size, offset):
+    points = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 4)))
+    plain = k_reciprocal_distances(points[:9], points[9:], metric="euclidean")
+    moved = (size * (offset + points)).float()
+    found = k_reciprocal_distances(moved[:9], moved[9:], metric="euclidean")
+    np.testing.assert_allclose(found, plain, atol=1e-3)
+
+
 def test_bad_input_is_named(unchecked):
+    with pytest.raises(ValueError, match="gallery must be finite, got nan"):
+        k_reciprocal_distances(torch.ones(1, 2), torch.full((3, 2), torch.nan))
     with pytest.raises(ValueError, match="k1 must be at least 6, got 3"):
         k_reciprocal_distances(torch.ones(1, 2), torch.ones(3, 2), k1=3)
     with pytest.raises(ValueError, match="weight must lie"):

@@ -94,6 +94,23 @@ def test_only_the_order_of_scores_matters():
         )
 
 
+@pytest.mark.parametrize(("size", "offset"), [(1e25, 0.0), (1e-25, 0.0), (1.0, 1000.0)])
+def test_euclidean_lists_do_not_depend_on_size_and_origin(size, offset):
+    queries, gallery, asked, held = random_case(4)
+    plain = retrieval_metrics(queries, gallery, asked, held, metric="euclidean")
+    moved = [(size * (offset + points)).float() for points in (queries, gallery)]
+    found = retrieval_metrics(*moved, asked, held, metric="euclidean")
+    np.testing.assert_allclose(found.average_precision, plain.average_precision, atol=1e-2)
+
+
+def test_scores_that_are_not_numbers_are_refused():
+    _, _, asked, held = random_case(2)
+    scores = torch.zeros(23, 171)
+    scores[3, 5] = torch.nan
+    with pytest.raises(ValueError, match=r"scores must be numbers, got nan at \[3, 5\]"):
+        retrieval_metrics_of_scores(scores, asked, held)
+
+
 def test_a_collapsed_network_earns_nothing_by_ties():
     people = torch.tensor([1, 2, 2, 2, 1, 2])
     found = retrieval_metrics(torch.ones(1, 3), torch.ones(6, 3), Shots(torch.tensor([1])), Shots(people))

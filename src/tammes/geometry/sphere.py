@@ -18,7 +18,7 @@ def safe_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows 1"]:
     lost their precision, and the inverse norm could overflow.
     """
     if x.is_cuda and x.dtype != torch.float64:  # checking would synchronize; float64 sums are free on GPUs
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
+        norm = _wide_norm(x)
     elif not tensor_checks.readable(x):
         norm = _scaled_norm(x)
     else:
@@ -48,6 +48,11 @@ def _scaled_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows 1"]:
     peak = x.detach().abs().amax(-1, keepdim=True)
     peak = torch.where(peak > 0, peak, 1.0)
     return peak * torch.linalg.vector_norm(x / peak, dim=-1, keepdim=True)
+
+
+def _wide_norm(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows 1"]:
+    """The same by sums in float64, whose range holds the square of any float32."""
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
 
 
 def normalize(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows d"]:

@@ -50,7 +50,7 @@ class Manifest:
             stored = json.loads((folder / MANIFEST).read_text())
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(f"{folder} is not a head checkpoint. {expected}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{folder / MANIFEST} cannot be read: {error}. {expected}") from error
         if not _is_manifest(stored):
             raise ValueError(f"{folder / MANIFEST} is not of the format {MANIFEST_FORMAT!r}. {expected}")

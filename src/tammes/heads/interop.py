@@ -45,6 +45,11 @@ def export_head(checkpoint: str | Path, file: str | Path) -> Manifest:
             f"The output file must end in .safetensors, .npy, .npz, .pt or .pth, got {final.name!r}."
         )
     manifest = Manifest.read(folder)
+    if len(manifest.shapes["weight"]) == 3:
+        raise ValueError(
+            f"A file holds one prototype per class, {folder} has {manifest.shapes['weight'][1]}. Load it and "
+            "save the head that drop_minor_centers returns."
+        )
     stored = Stored.open(folder, {"weight": [manifest.num_classes, manifest.in_features]})
     manifest.check_files(folder)
     weight = stored.rows("weight", torch.arange(manifest.num_classes))
@@ -229,7 +234,10 @@ def _about(path: Path, state: Any) -> dict[str, Any]:
 
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-        return json.loads(metadata["about"]) if metadata.get("format") == MANIFEST_FORMAT else {}
+        if metadata.get("format") != MANIFEST_FORMAT:
+            return {}
+        with reading(path):
+            state = state | json.loads(metadata["about"])
     if not isinstance(state, dict) or not isinstance(state.get("weight"), Tensor):
         return {}
     objective, classes = state.get("objective"), state.get("classes")

@@ -20,8 +20,7 @@ from torch import Tensor
 from tammes._common import checks
 from tammes._common.row_blocks import at_least_single, row_slices
 from tammes._common.types import Embeddings
-from tammes.geometry.sphere import normalize
-from tammes.metrics.retrieval import Metric
+from tammes.metrics.retrieval import Metric, check_both, in_metric
 
 
 @torch.no_grad()
@@ -46,8 +45,9 @@ def k_reciprocal_distances(
     k2 = checks.at_least("k2", k2, 1)
     k1 = checks.at_least("k1", k1, k2)
     checks.within("weight", weight, 0.0, 1.0)
-    both = torch.cat([queries, gallery]).to(at_least_single(queries, gallery))
-    both = (normalize(both) if metric == "cosine" else both).cpu()
+    check_both(queries, gallery)
+    dtype = at_least_single(queries, gallery)
+    both = torch.cat(in_metric(metric, queries.to(dtype), gallery.to(dtype))).cpu()
     ranks, largest = _neighbors(both, min(k1 + 1, len(both)))
     described = _described(both, ranks, largest, k1)
     averaged = _averaged(described, ranks[:, : min(k2, len(both))])

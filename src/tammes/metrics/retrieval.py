@@ -100,6 +100,9 @@ def retrieval_metrics(
 def retrieval_metrics_of_scores(scores: Float[Tensor, "q g"], asked: Shots, held: Shots) -> Retrieval:
     """`retrieval_metrics` from precomputed scores, larger for more similar images."""
     tensor_checks.check_matrix("scores", scores)
+    if scores.isnan().any():
+        row, column = scores.isnan().nonzero()[0].tolist()
+        raise ValueError(f"scores must be numbers, got nan at [{row}, {column}]. Are the embeddings finite?")
     _check_shots(asked, held, *scores.shape)
     blocks = ((part, scores[part].clone()) for part in _query_blocks(*scores.shape))
     return _measured(blocks, asked, held)
@@ -135,13 +138,29 @@ def _score_blocks(
     """Blocks of queries with their scores against the whole gallery."""
     dtype = at_least_single(queries, gallery)
     queries, gallery = queries.to(dtype), gallery.to(dtype)
-    if metric == "cosine":
-        queries, gallery = normalize(queries), normalize(gallery)
+    queries, gallery = in_metric(metric, queries, gallery)
     # In |q - g|^2 / 2 = |q|^2 / 2 - qg + |g|^2 / 2 the first term is constant for a query.
     half_squares = gallery.square().sum(1) / 2 if metric == "euclidean" else None
     for part in _query_blocks(len(queries), len(gallery)):
         scores = queries[part] @ gallery.T
         yield part, scores if half_squares is None else scores.sub_(half_squares)
+
+
+def in_metric(
+    metric: Metric, queries: Embeddings, gallery: Float[Tensor, "g d"]
+) -> tuple[Embeddings, Float[Tensor, "g d"]]:
+    """Embeddings whose Euclidean distances are in the order that `metric` asks for.
+
+    For "euclidean" they are scaled and centred, which changes all distances by the same factor, so that
+    squares of large entries do not overflow and a common offset does not cancel.
+    """
+    if metric == "cosine":
+        return normalize(queries), normalize(gallery)
+    peak = torch.maximum(queries.abs().amax(), gallery.abs().amax())
+    peak = torch.where(peak > 0, peak, 1.0)
+    queries, gallery = queries / peak, gallery / peak
+    centre = gallery.mean(0)
+    return queries - centre, gallery - centre
 
 
 def _query_blocks(queries: int, gallery: int) -> Iterator[slice]:
@@ -231,6 +250,12 @@ def _at_least(scores: Float[Tensor, "b g"], wanted: Float[Tensor, "b most"]) -> 
 
 
 def _check(queries: Tensor, gallery: Tensor, asked: Shots, held: Shots) -> None:
+    check_both(queries, gallery)
+    _check_shots(asked, held, len(queries), len(gallery))
+
+
+def check_both(queries: Tensor, gallery: Tensor) -> None:
+    """Check that both are finite matrices with the same number of columns."""
     for name, matrix in (("queries", queries), ("gallery", gallery)):
         tensor_checks.check_matrix(name, matrix)
         if not torch.isfinite(matrix.sum()):  # far cheaper than checking every entry
@@ -240,7 +265,6 @@ def _check(queries: Tensor, gallery: Tensor, asked: Shots, held: Shots) -> None:
             f"queries and gallery must have the same number of columns, got {queries.shape[1]} and "
             f"{gallery.shape[1]}. Embed both with the same network."
         )
-    _check_shots(asked, held, len(queries), len(gallery))
 
 
 def _check_shots(asked: Shots, held: Shots, queries: int, gallery: int) -> None:

@@ -81,6 +81,11 @@ def test_every_flag_of_train_is_explained_under_help_all(capsys):
     assert "|INT" not in text
 
 
+def test_help_says_what_repeats(capsys):
+    text = " ".join(help_of(capsys, "train", "--help-all").split())
+    assert "CPU runs repeat bit for bit without it, given the same number of threads and processes" in text
+
+
 def test_optional_settings_show_their_choices(capsys):
     text = help_of(capsys, "train", "--help-all")
     assert "--augment-style {fast,standard,photos}" in text

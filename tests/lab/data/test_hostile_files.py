@@ -46,6 +46,7 @@ def bombs() -> dict[str, bytes]:
     return {
         "memo": b"\x80\x02]r\xff\xff\xff\x7f.",
         "memo in text": b"]p99999999999\n.",
+        "memo of a gigabyte": b"\x80\x02]r" + struct.pack("<I", 2**26) + b".",
         "length": b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"abc.",
         "frame": b"\x80\x04\x95" + struct.pack("<Q", 2**40) + b"].",
         "hash": b"\x80\x02}" + doubled + b"K\x01s.",
@@ -108,6 +109,13 @@ def test_an_array_that_nobody_asks_for_is_not_inflated(tmp_path):
     path = archive(tmp_path / "x.npz", plain() | {"unused": npy((2**29,), "|u1", bytes(2**29))})
     assert set(read_arrays(path, ("x_train",), ("y_test", "none"))) == {"x_train", "y_test"}
     with pytest.raises(ValueError, match=r"x\.npz would inflate to"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (2**20,), (-3,)])
+def test_a_header_that_does_not_match_its_bytes_is_refused(shape, tmp_path):
+    path = archive(tmp_path / "x.npz", {"x": npy(shape, "|u1", b"abc")})  # numpy would read the first two
+    with pytest.raises(ValueError, match=r"x\.npz: x is declared as uint8 of shape .* has 3 bytes"):
         read_arrays(path)
 
 

@@ -1,12 +1,10 @@
 """Backward pass of the streamed head: from gradients of statistics to those of embeddings and prototypes."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tammes._common import tensor_checks
 from tammes.heads._stream.blocks import (
     Block,
     Inputs,
@@ -62,7 +60,6 @@ class Backward:
         if need_weight and not self.adding:
             grad_weight = options.workspace.gradient(inputs.weight)
         self.grad_weight = grad_weight
-        self.extreme = grad_weight is not None and _extreme(inverse_norms)
         self.grad_row_norms = torch.zeros_like(inputs.row_norms) if self._base != "cosine" else None
 
     def run(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -225,7 +222,7 @@ class Backward:
                 inner = coefficients * (block.part @ gradient)
                 radial = inner if radial is None else radial + inner
         if radial is not None or (self._base != "raw" and self.last):
-            _subtract_radial(exact, radial, block, extreme=self.extreme)
+            _subtract_radial(exact, radial, block)
         for coefficients, gradient in self._of_sums(block, "raw"):
             exact.add_(gradient) if coefficients is None else exact.addr_(coefficients, gradient)
         if self.g_norms is not None:
@@ -266,31 +263,19 @@ class Backward:
         exact.addcmul_(block.part, (per_class * block.inverse)[:, None])
 
 
-def _subtract_radial(exact: Tensor, radial: Tensor | None, block: Block, *, extreme: bool) -> None:
+def _subtract_radial(exact: Tensor, radial: Tensor | None, block: Block) -> None:
     """Subtract w_j `radial`_j / |w_j|^2 from each row; without `radial`, the component parallel to w_j.
 
-    Takes one pass, or two with `extreme` norms, whose squares overflow or underflow.
+    Divides twice by the norm, since the square of 1e20 overflows.
     """
     size = max(TILE_ELEMENTS // exact.shape[1], 1) if exact.device.type == "cpu" else max(len(exact), 1)
     scratch = torch.empty_like(exact[:size])
-    inverse = block.inverse[:, None]
-    factors = inverse if extreme else inverse.square()
     radials = [None] * -(-len(exact) // size) if radial is None else radial[:, None].split(size)
-    tiles = zip(exact.split(size), block.part.split(size), factors.split(size), radials, strict=True)
-    for rows, part, factor, along in tiles:
+    tiles = zip(
+        exact.split(size), block.part.split(size), block.inverse[:, None].split(size), radials, strict=True
+    )
+    for rows, part, inverse, along in tiles:
         room = scratch if len(rows) == size else scratch[: len(rows)]
         along = torch.mul(rows, part, out=room).sum(1, keepdim=True) if along is None else along
-        direction = torch.mul(part, factor, out=room) if extreme else part
-        rows.addcmul_(direction, along * factor, value=-1)
-
-
-def _extreme(inverse_norms: Tensor) -> bool:
-    """Whether the square of a norm overflows or underflows, as that of 1e20 does.
-
-    Checked on CPUs only, because elsewhere it would synchronize: there, such prototypes get wrong gradients.
-    """
-    if not len(inverse_norms) or not tensor_checks.readable(inverse_norms):  # a rank may have no classes
-        return False
-    smallest, largest = (x.item() for x in torch.aminmax(inverse_norms))
-    limits = torch.finfo(inverse_norms.dtype)
-    return not (math.sqrt(limits.tiny) <= smallest and largest <= math.sqrt(limits.max))
+        unit = torch.mul(part, inverse, out=room)
+        rows.addcmul_(unit, along * inverse, value=-1)

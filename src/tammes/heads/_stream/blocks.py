@@ -215,4 +215,16 @@ def multiply(left: Tensor, right: Tensor, out: Tensor, fast: bool) -> Tensor:
     if not fast:
         return torch.mm(left, right, out=out)
     half = torch.get_autocast_dtype(left.device.type)
-    return out.copy_(left.to(half) @ right.to(half))
+    if half != torch.float16:
+        return out.copy_(left.to(half) @ right.to(half))
+    # float16 overflows at 65504 and loses digits below 6e-5, where gradients often are: move peaks to 1.
+    (left, left_peak), (right, right_peak) = _with_peak_1(left), _with_peak_1(right)
+    return out.copy_(left.to(half) @ right.to(half)).mul_(left_peak * right_peak)
+
+
+def _with_peak_1(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """`matrix` divided by its largest absolute value, and that value; without waiting for the device."""
+    low, high = torch.aminmax(matrix)
+    peak = torch.maximum(high, -low)
+    peak = torch.where(peak > 0, peak, 1.0)
+    return matrix / peak, peak

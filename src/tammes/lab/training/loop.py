@@ -191,7 +191,7 @@ def outcome(engine: Engine, dataset: DataSet, state: State, evaluation: Measured
     """The record of a finished run."""
     config, here, head = engine.config, engine.world, engine.classifier.head
     origin = stamp(seconds=state.seconds, device=here.device)
-    origin["machine"] |= {"processes": here.size, "threads": state.threads[-1]}
+    origin["machine"]["processes"] = here.size
     if state.threads[:-1]:
         origin["machine"]["threads_before"] = state.threads[:-1]
     return origin | {
