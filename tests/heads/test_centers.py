@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
 from tammes import PrototypeHead, load_head, parse, save_head
-from tammes.heads import ShardedPrototypeHead, export_head, prototype
+from tammes.heads import ShardedPrototypeHead, prototype
 from tammes.losses import MixedLabels, PrototypeTerm
 
 EXAMPLES = runpy.run_path(str(Path(__file__).parents[1] / "losses" / "conftest.py"))
@@ -182,8 +182,6 @@ def test_checkpoints_copies_and_training(tmp_path):
     assert torch.equal(copy.deepcopy(head)(z, labels), head(z, labels))
     with pytest.raises(ValueError, match=r"The head has centers=1, the checkpoint in .* has 3"):
         load_head(tmp_path / "head", PrototypeHead(D, K, "CE"))
-    with pytest.raises(ValueError, match=r"Expected weight of shape \(7, 4\)"):
-        export_head(tmp_path / "head", tmp_path / "head.npy")
 
 
 def test_minor_centers_are_dropped_with_the_samples_far_from_the_dominant_one():

@@ -22,9 +22,6 @@ from tammes.losses._engine.statistics import Rivals, Statistics
 from tammes.losses.objective import Objective, PrototypeTerm
 from tammes.losses.scores import Space
 
-ROWS = 1024
-"""Prototypes per block when all pairs are compared."""
-
 
 def check_terms(objective: Objective, centers: int) -> None:
     """Raise for terms that sum over the prototypes of all classes."""
@@ -78,23 +75,6 @@ def best_columns(
 def best_of_centers(similarities: Float[Tensor, "n kc"], centers: int) -> Float[Tensor, "n k"]:
     """The similarity of each class: that of its best prototype."""
     return similarities.view(len(similarities), -1, centers).amax(2)
-
-
-@torch.no_grad()
-def margin_between_classes(weight: Float[Tensor, "k c d"]) -> Scalar:
-    """Smallest angle between prototypes of different classes."""
-    k, centers, _ = weight.shape
-    units = normalize(weight.flatten(0, 1).double())
-    classes = torch.arange(k, device=weight.device).repeat_interleave(centers)
-    closest = []
-    for start in range(0, len(units), ROWS):
-        rows, own = units[start : start + ROWS], classes[start : start + ROWS]
-        cosines = (rows @ units.T).masked_fill(own[:, None] == classes, -2.0)
-        value, other = cosines.max(1)
-        row = int(value.argmax())
-        u, v = rows[row], units[other[row]]
-        closest.append(2 * torch.atan2((u - v).norm(), (u + v).norm()))
-    return torch.stack(closest).min().to(torch.promote_types(weight.dtype, torch.float32))
 
 
 def dominant_centers(

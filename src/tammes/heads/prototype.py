@@ -21,7 +21,6 @@ from tammes.heads._centers import (
     best_of_centers,
     check_terms,
     dominant_centers,
-    margin_between_classes,
     over_centers,
 )
 from tammes.heads._initial_prototypes import packed_prototypes
@@ -439,7 +438,7 @@ class PrototypeHead(nn.Module):
     @torch.no_grad()
     def class_margin(self) -> Scalar:
         """Smallest angle between prototypes of two classes, in radians."""
-        return class_margin(self.weight) if self.centers == 1 else margin_between_classes(self.weight)
+        return class_margin(self.weight)
 
     @torch.no_grad()
     def drop_minor_centers(
