@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tammes._common import checks, tensor_checks
-from tammes._common.row_blocks import at_least_single, double, row_slices
+from tammes._common.row_blocks import at_least_single, double, row_slices, same_class
 from tammes._common.types import ClassPrototypes, Embeddings, Labels, PerClass, PerSample, Prototypes, Scalar
 from tammes.geometry import sphere
 
@@ -217,18 +217,13 @@ def _search(weight: Prototypes, centers: int) -> tuple[Int[Tensor, " k"], Float[
         for columns in row_slices(k, start=rows.start):
             v = u if columns == rows else sphere.normalize(double(weight[columns]))
             cosine = (u @ v.T).nan_to_num_(nan=-math.inf)
-            if columns.start < rows.stop + centers - 1:  # a class may extend into the next tile
-                cosine.masked_fill_(_same_class(rows, columns, centers).to(cosine.device), -math.inf)
+            same = same_class(rows, columns, centers, like=u)
+            if same is not None:
+                cosine.masked_fill_(same, -math.inf)
             _improve(index[rows], chord[rows], u, v, cosine, columns.start)
             if columns != rows:
                 _improve(index[columns], chord[columns], v, u, cosine.T, rows.start)
     return index, chord.where(chord < math.inf, math.nan)
-
-
-def _same_class(rows: slice, columns: slice, centers: int) -> Bool[Tensor, "a b"]:
-    """Which pairs of rows of the weight are prototypes of one class."""
-    one, other = (torch.arange(some.start, some.stop) // centers for some in (rows, columns))
-    return one[:, None] == other
 
 
 def _improve(
