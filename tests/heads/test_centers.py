@@ -1,19 +1,20 @@
 """Several prototypes per class: losses and heads against the formula with each sample's best prototypes."""
 
 import copy
+import itertools
 import math
 import runpy
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from tammes import PrototypeHead, load_head, parse, save_head
-from tammes.heads import ShardedPrototypeHead, export_head, prototype
-from tammes.losses import MixedLabels, PrototypeTerm
+from tammes import PrototypeHead, load_head, save_head
+from tammes.heads import prototype
+from tammes.heads._stream import streamed
+from tammes.losses import HypersphericalEnergy, MixedLabels, PrototypeTerm, ZeroCentroid
 
 EXAMPLES = runpy.run_path(str(Path(__file__).parents[1] / "losses" / "conftest.py"))
 K, C, D, N = EXAMPLES["CLASSES"], 3, 4, 6
@@ -26,15 +27,15 @@ KINDS = {
 }
 
 
-def supported(objective):
-    """Without sums over all prototypes, and one value per sample that does not depend on others."""
+def by_sample(objective):
+    """Whether each term has a value per sample that does not depend on the others in the batch."""
     terms = [term for _, term in objective.weighted_terms]
-    sums = any(t.need.mean or t.need.smoothing or isinstance(t, PrototypeTerm) for t in terms)
     batch = any(getattr(t, "initial_state", dict)() or t.need.noise for t in terms)
-    return not sums and not batch and not any(getattr(t, "reduction", "mean") != "mean" for t in terms)
+    return not batch and not any(getattr(t, "reduction", "mean") != "mean" for t in terms)
 
 
-OBJECTIVES = {name: one for name, one in EXAMPLES["OBJECTIVES"].items() if supported(one)}
+OBJECTIVES = EXAMPLES["OBJECTIVES"]
+BY_SAMPLE = {name: one for name, one in OBJECTIVES.items() if by_sample(one)}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*classes:UserWarning")
 
@@ -66,9 +67,10 @@ def raw_logits(objective):
 
 def by_best_prototypes(head, z, labels):
     """The mean over samples of the loss that has a sample's best prototypes for its only ones."""
-    losses = []
+    terms = head.objective.weighted_terms
+    total = sum(weight * of_prototypes(term, head.weight) for weight, term in terms if alone(term))
+    rows = head.weight if raw_logits(head.objective) else normalize(head.weight, dim=2)
     for i in range(len(z)):
-        rows = head.weight if raw_logits(head.objective) else normalize(head.weight, dim=2)
         best = (rows.detach() @ z[i].detach()).argmax(1)
         weight = head.weight[torch.arange(K), best]
         own = (
@@ -76,8 +78,26 @@ def by_best_prototypes(head, z, labels):
             if isinstance(labels, MixedLabels)
             else labels[i : i + 1]
         )
-        losses.append(head.objective(z[i : i + 1], weight, own))
-    return torch.stack(losses).mean()
+        values = [c * term(z[i : i + 1], weight, own) for c, term in terms if not alone(term)]
+        total = total + sum(values) / len(z)
+    return total
+
+
+def alone(term):
+    return isinstance(term, PrototypeTerm)
+
+
+def of_prototypes(term, weight):
+    """R_w: the mean of all prototypes. MHE: the mean over all pairs of prototypes of different classes."""
+    units = normalize(weight, dim=2)
+    if isinstance(term, ZeroCentroid):
+        return (units if term.normalize else weight).mean((0, 1)).square().sum()
+    assert isinstance(term, HypersphericalEnergy)
+    energies = []
+    for i, j in itertools.permutations(range(K), 2):
+        apart = (units[i][:, None] - units[j]).norm(dim=2)
+        energies.append((apart**-term.power if term.power else -apart.log()).mean())
+    return torch.stack(energies).mean()
 
 
 def gradients(loss, leaves, **options):
@@ -85,18 +105,54 @@ def gradients(loss, leaves, **options):
     return [g.to_dense() for g in found]
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+@pytest.mark.parametrize("objective", BY_SAMPLE.values(), ids=list(BY_SAMPLE))
 def test_loss_and_gradients_are_those_of_the_best_prototypes(objective):
     z, y = batch()
-    for labels in (y, MixedLabels(y, y.roll(1), 0.3)):
-        for name, options in KINDS.items():
+    soft = torch.rand(N, K, generator=torch.Generator().manual_seed(3), dtype=torch.float64).softmax(1)
+    for labels in (y, MixedLabels(y, y.roll(1), 0.3), soft):
+        if labels is soft and not EXAMPLES["takes_soft_targets"](objective):
+            continue
+        reference = head_of(objective)
+        expected = by_best_prototypes(reference, z, labels)
+        right = [expected, *gradients(expected, (z, reference.weight))]
+        for name, options in KINDS.items() if labels is not soft else {"soft": {}}.items():
             head = head_of(objective, **options)
-            expected = by_best_prototypes(head, z, labels)
             loss = head(z, labels)
-            assert loss.item() == pytest.approx(expected.item(), rel=1e-9), name
-            leaves = (z, head.weight)
-            found, right = gradients(loss, leaves), gradients(expected, leaves)
+            found = [loss, *gradients(loss, (z, head.weight))]
             torch.testing.assert_close(found, right, msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=list(OBJECTIVES))
+def test_every_kind_of_head_agrees_on_weighted_batches(objective, monkeypatch):
+    """With class weights, mixed and ignored rows; also in chunks of rows, with blocks that split a class."""
+    z, y = batch()
+    mixed = MixedLabels(torch.where(torch.arange(N) == 3, -100, y), y.roll(1), 0.3)
+    found = {}
+    for name, options in {**KINDS, "chunks": {"block_size": 4}}.items():
+        if name == "chunks":
+            monkeypatch.setattr(streamed, "THINNEST_CHUNK", 2)
+            monkeypatch.setattr(streamed, "auto_block", lambda rows: 4)
+        head = head_of(objective, class_weight=torch.linspace(0.5, 2, K, dtype=torch.float64), **options)
+        torch.manual_seed(0)  # of random margins
+        loss = head(z, mixed).sum()
+        found[name] = [loss, *gradients(loss, (z, *head.parameters()))]
+        torch.testing.assert_close(found[name], found["dense"], msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=list(KINDS))
+@pytest.mark.parametrize(
+    "text", ["CE(label_smoothing=0.2) + 3*R_w", "ArcFace(s=4, m=0.2) + MHE + R_sm(form='mean')"]
+)
+def test_gradients_are_those_of_finite_differences(text, options):
+    z, y = batch()
+    head = head_of(text, class_weight=torch.linspace(0.5, 2, K, dtype=torch.float64), **options)
+
+    def loss(z, weight):
+        return torch.func.functional_call(head, {"weight": weight}, (z, y))
+
+    if "sample_rate" in options:  # gradcheck needs dense gradients
+        head.eval()
+    assert torch.autograd.gradcheck(loss, (z, head.weight.detach().clone().requires_grad_()), fast_mode=True)
 
 
 def test_the_other_prototypes_of_the_own_class_are_no_rivals():
@@ -182,8 +238,6 @@ def test_checkpoints_copies_and_training(tmp_path):
     assert torch.equal(copy.deepcopy(head)(z, labels), head(z, labels))
     with pytest.raises(ValueError, match=r"The head has centers=1, the checkpoint in .* has 3"):
         load_head(tmp_path / "head", PrototypeHead(D, K, "CE"))
-    with pytest.raises(ValueError, match=r"Expected weight of shape \(7, 4\)"):
-        export_head(tmp_path / "head", tmp_path / "head.npy")
 
 
 def test_minor_centers_are_dropped_with_the_samples_far_from_the_dominant_one():
@@ -214,27 +268,8 @@ def test_dropping_minor_centers_keeps_learned_scales_and_running_statistics():
         assert torch.equal(own, kept)
 
 
-@pytest.mark.parametrize("text", ["CE(label_smoothing=0.1)", "R_w + CE", "MHE + CE", "R_sm(form='mean')"])
-def test_sums_over_all_prototypes_are_refused(text):
-    with pytest.raises(ValueError, match=r"does not support centers=3: it reads a sum over all prototypes"):
-        PrototypeHead(D, K, parse(text), centers=C)
-    head = head_of("CE")
-    with pytest.raises(ValueError, match="does not support centers=3"):
-        head.objective = text
-
-
-def test_what_else_is_refused():
-    with pytest.raises(ValueError, match=r"Soft targets .* several prototypes per class"):
-        head_of("CE")(batch()[0], torch.full((N, K), 1 / K, dtype=torch.float64))
+def test_what_is_refused():
     with pytest.raises(ValueError, match='init="packed" places one prototype per class, got centers=3'):
         PrototypeHead(D, K, "CE", centers=3, init="packed")
     with pytest.raises(ValueError, match="centers must be at least 1, got 0"):
         PrototypeHead(D, K, "CE", centers=0)
-
-
-def test_the_sharded_head_refuses_them(monkeypatch):
-    monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    with pytest.raises(
-        ValueError, match=r"supports one prototype per class, got centers=3. For several, use"
-    ):
-        ShardedPrototypeHead(D, K, "CE", centers=3)

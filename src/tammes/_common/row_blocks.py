@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 TILE_ROWS = 1024
@@ -12,6 +13,20 @@ def row_slices(length: int, *, start: int = 0) -> Iterator[slice]:
     """Consecutive slices of at most `TILE_ROWS` rows from `start` to `length`."""
     for first in range(start, length, TILE_ROWS):
         yield slice(first, min(first + TILE_ROWS, length))
+
+
+def same_class(rows: slice, columns: slice, centers: int, like: Tensor) -> Bool[Tensor, "a b"] | None:
+    """Which pairs of two slices of a weight's rows belong to one class; None if there is no such pair.
+
+    Each class has `centers` adjacent rows.
+    """
+    if columns.start >= rows.stop + centers - 1 or rows.start >= columns.stop + centers - 1:
+        return None
+    one, other = (
+        torch.arange(some.start, some.stop, device=like.device).div(centers, rounding_mode="floor")
+        for some in (rows, columns)
+    )
+    return one[:, None] == other
 
 
 def double(x: Tensor) -> Tensor:

@@ -23,6 +23,20 @@ def check_prototypes(weight: Tensor) -> tuple[int, int]:
     return len(weight), weight.shape[1]
 
 
+def check_class_prototypes(weight: Tensor) -> tuple[int, int, int]:
+    """k, c and d, if `weight` has one prototype per class, (k, d), or several, (k, c, d)."""
+    if weight.ndim != 3:
+        k, d = check_prototypes(weight)
+        return k, 1, d
+    check_matrix("weight", weight.flatten(0, 1))
+    if len(weight) < 2 or not weight.shape[1]:
+        raise ValueError(
+            "weight must have at least one prototype each for at least 2 classes, "
+            f"got shape {tuple(weight.shape)}."
+        )
+    return weight.shape[0], weight.shape[1], weight.shape[2]
+
+
 def check_embeddings(embeddings: Tensor, in_features: int, *, empty: bool = False) -> None:
     """Check that `embeddings` is a floating-point (n, in_features) matrix; n = 0 only with `empty`."""
     check_matrix("embeddings", embeddings)

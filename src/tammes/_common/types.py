@@ -6,6 +6,7 @@ from torch import Tensor
 
 Embeddings = Float[Tensor, "n d"]
 Prototypes = Float[Tensor, "k d"]
+ClassPrototypes = Float[Tensor, "k *c d"]  # one prototype per class, or c of them
 Similarities = Float[Tensor, "n k"]
 Labels = Int[Tensor, " n"]
 PerSample = Float[Tensor, " n"]

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tammes._common.row_blocks import at_least_single, double, row_slices
@@ -12,13 +12,13 @@ from tammes.geometry.sphere import normalize, safe_norm, tangent
 
 
 def pair_energies(
-    u: Float[Tensor, "a d"], v: Float[Tensor, "b d"], power: float, twin: bool
+    u: Float[Tensor, "a d"], v: Float[Tensor, "b d"], power: float, skipped: Bool[Tensor, "a b"] | None
 ) -> tuple[Float[Tensor, "a b"], Float[Tensor, "a b"]]:
-    """Energy of each pair of unit rows and its derivative w.r.t. their cosine; `twin` skips the diagonal."""
+    """Energy of each pair of unit rows and its derivative w.r.t. their cosine; 0 for `skipped` pairs."""
     square = 2 - 2 * u @ v.T
     coincident = square <= 4 * (u.shape[1] + 8) * torch.finfo(u.dtype).eps
-    if twin:
-        coincident.fill_diagonal_(True)
+    if skipped is not None:
+        coincident |= skipped
     square.masked_fill_(coincident, math.inf)
     if power:
         terms = square ** (-power / 2)
@@ -26,8 +26,8 @@ def pair_energies(
     else:
         terms, slope = -square.log() / 2, 1 / square
     terms.masked_fill_(coincident, math.inf)
-    if twin:
-        terms.fill_diagonal_(0.0)
+    if skipped is not None:
+        terms.masked_fill_(skipped, 0.0)
     return terms, slope
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tammes._common import checks, tensor_checks
-from tammes._common.row_blocks import at_least_single, double, row_slices
-from tammes._common.types import Embeddings, Labels, PerClass, PerSample, Prototypes, Scalar
+from tammes._common.row_blocks import at_least_single, double, row_slices, same_class
+from tammes._common.types import ClassPrototypes, Embeddings, Labels, PerClass, PerSample, Prototypes, Scalar
 from tammes.geometry import sphere
 
 # Above this cosine (8 degrees) compare chords: near 1 cosines lose half of their digits.
@@ -23,44 +23,52 @@ class Nearest(NamedTuple):
     angle: PerClass
 
 
-def class_margin(weight: Prototypes) -> Scalar:
+def class_margin(weight: ClassPrototypes) -> Scalar:
     r"""The smallest angle between any two prototypes, in radians (paper, eq. 2.2).
 
     .. math:: m_c = \min_{i \ne j} \angle(w_i, w_j)
 
     Accurate near 0 and near pi, like `nearest_prototypes`. The gradient flows through the closest pair (the
     first one on ties) and is zero if that pair coincides. A zero prototype has no direction and counts as
-    orthogonal to all others; a non-finite one gives NaN.
+    orthogonal to all others; a non-finite one gives NaN. With several prototypes per class, (k, c, d), only
+    those of different classes are compared.
 
     >>> class_margin(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]))
     tensor(0.7854)
     """
-    tensor_checks.check_prototypes(weight)
-    index, chord = _search(weight.detach())
+    _, centers, d = tensor_checks.check_class_prototypes(weight)
+    rows = weight.reshape(-1, d)
+    index, chord = _search(rows.detach(), centers)
     first = chord.argmin()
-    angle = _angle(double(weight[first]), double(weight[index[first]]))
+    angle = _angle(double(rows[first]), double(rows[index[first]]))
     return angle.to(at_least_single(weight))
 
 
 @torch.no_grad()
-def nearest_prototypes(weight: Prototypes) -> Nearest:
+def nearest_prototypes(weight: ClassPrototypes) -> Nearest:
     """For each class, the nearest other prototype and the angle to it, in radians.
 
     Compares float64 cosines, in tiles over half of the pairs, and chords where cosines are too close to 1 to
     tell. Distances equal up to rounding are ties, which go to the lowest index. Memory is a few tiles for any
-    k.
+    k. With several prototypes per class, (k, c, d), the nearest class is that of the closest pair.
 
     >>> nearest_prototypes(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]))
     Nearest(neighbor=tensor([1, 2, 1]), angle=tensor([1.5708, 0.7854, 0.7854]))
     """
-    tensor_checks.check_prototypes(weight)
-    index, _ = _search(weight)
-    angles = [_angle(double(weight[rows]), double(weight[index[rows]])) for rows in row_slices(len(weight))]
-    return Nearest(index, torch.cat(angles).to(at_least_single(weight)))
+    _, centers, d = tensor_checks.check_class_prototypes(weight)
+    rows = weight.reshape(-1, d)
+    index, chord = _search(rows, centers)
+    closest = chord.view(-1, centers).argmin(1) + torch.arange(0, len(rows), centers, device=weight.device)
+    other = index[closest]
+    angles = [
+        _angle(double(rows[closest[some]]), double(rows[other[some]])) for some in row_slices(len(weight))
+    ]
+    neighbour = other.div(centers, rounding_mode="floor")
+    return Nearest(neighbour, torch.cat(angles).to(at_least_single(weight)))
 
 
 def sample_margins(
-    embeddings: Embeddings, weight: Prototypes, labels: Labels, *, normalize: bool = True
+    embeddings: Embeddings, weight: ClassPrototypes, labels: Labels, *, normalize: bool = True
 ) -> PerSample:
     r"""Sample margins: cosine with the true class prototype minus the largest other cosine (paper, eq. 2.5).
 
@@ -68,28 +76,29 @@ def sample_margins(
 
     `normalize=False` uses raw inner products. The hardest class is found block by block, so memory does not
     grow with n k, forward or backward; ties go to the lowest index. Half precision is computed in float32. A
-    zero embedding or prototype has cosine 0 with everything.
+    zero embedding or prototype has cosine 0 with everything. With several prototypes per class, (k, c, d),
+    the most similar one represents the class.
 
     >>> w = torch.eye(3)
     >>> sample_margins(torch.tensor([[3.0, 4.0, 0.0]]), w, torch.tensor([1]))
     tensor([0.2000])
     """
-    k, d = tensor_checks.check_prototypes(weight)
+    k, centers, d = tensor_checks.check_class_prototypes(weight)
     tensor_checks.check_embeddings(embeddings, d)
     tensor_checks.check_per_sample("labels", labels, len(embeddings))
     tensor_checks.check_labels(labels, k)
     dtype = at_least_single(embeddings, weight)
-    weight, labels = weight.to(dtype), labels.long()
+    weight, labels = weight.reshape(-1, d).to(dtype), labels.long()
     return torch.cat(
         [
-            _block_margins(embeddings[rows].to(dtype), weight, labels[rows], normalize)
+            _block_margins(embeddings[rows].to(dtype), weight, labels[rows], normalize, centers)
             for rows in row_slices(len(embeddings))
         ]
     )
 
 
 def gamma_per_class(
-    embeddings: Embeddings, weight: Prototypes, labels: Labels, *, normalize: bool = True
+    embeddings: Embeddings, weight: ClassPrototypes, labels: Labels, *, normalize: bool = True
 ) -> PerClass:
     r"""The smallest sample margin of each class, :math:`\gamma_j = \min_{i: y_i = j} \gamma_i` (eq. 2.6).
 
@@ -100,13 +109,13 @@ def gamma_per_class(
 
 
 def gamma_min(
-    embeddings: Embeddings, weight: Prototypes, labels: Labels, *, normalize: bool = True
+    embeddings: Embeddings, weight: ClassPrototypes, labels: Labels, *, normalize: bool = True
 ) -> Scalar:
     """The smallest sample margin; if positive, every sample is classified correctly."""
     return sample_margins(embeddings, weight, labels, normalize=normalize).min()
 
 
-def mean_sample_margin(embeddings: Embeddings, weight: Prototypes, labels: Labels) -> Scalar:
+def mean_sample_margin(embeddings: Embeddings, weight: ClassPrototypes, labels: Labels) -> Scalar:
     r"""The mean of the sample margins in cosines, :math:`m_{samp}` of the paper's tables.
 
     The paper prints :math:`w_{y_i}` instead of :math:`w_j` inside the maximum; this uses :math:`w_j`.
@@ -142,6 +151,9 @@ def sample_margin_ceiling(k: int, d: int, *, nonnegative: bool = False) -> float
 
     The mean may exceed `gamma_min_ceiling` for k > d + 1: in the plane, seven prototypes on the vertices of a
     triangle, five of them coincident, have mean 3/7, whereas the regular heptagon has 0.3765.
+
+    Several prototypes per class do not raise the bound: a sample's margin is at most that against one
+    prototype of each rival, so each choice of one prototype per class is bounded, and so is their average.
     """
     k = checks.at_least("k", k, 2)
     d = checks.at_least("d", d, 1)
@@ -151,7 +163,7 @@ def sample_margin_ceiling(k: int, d: int, *, nonnegative: bool = False) -> float
 
 def hard_margin_loss(
     embeddings: Embeddings,
-    weight: Prototypes,
+    weight: ClassPrototypes,
     labels: Labels,
     gamma: float | PerClass,
     *,
@@ -191,19 +203,23 @@ def norm_ratio(weight: Prototypes) -> Scalar:
 
 
 @torch.no_grad()
-def _search(weight: Prototypes) -> tuple[Int[Tensor, " k"], Float[Tensor, " k"]]:
-    """Index of the nearest other unit prototype and the chord to it; NaN for a non-finite prototype."""
+def _search(weight: Prototypes, centers: int) -> tuple[Int[Tensor, " k"], Float[Tensor, " k"]]:
+    """Index of the nearest unit prototype of another class and the chord to it; NaN for a non-finite one.
+
+    Each class has `centers` adjacent rows.
+    """
     k = len(weight)
     index = torch.zeros(k, dtype=torch.long, device=weight.device)
-    index[0] = 1
+    index[:centers] = centers
     chord = torch.full_like(double(weight[:, 0]), math.inf)
     for rows in row_slices(k):
         u = sphere.normalize(double(weight[rows]))
         for columns in row_slices(k, start=rows.start):
             v = u if columns == rows else sphere.normalize(double(weight[columns]))
             cosine = (u @ v.T).nan_to_num_(nan=-math.inf)
-            if columns == rows:
-                cosine.fill_diagonal_(-math.inf)
+            same = same_class(rows, columns, centers, like=u)
+            if same is not None:
+                cosine.masked_fill_(same, -math.inf)
             _improve(index[rows], chord[rows], u, v, cosine, columns.start)
             if columns != rows:
                 _improve(index[columns], chord[columns], v, u, cosine.T, rows.start)
@@ -273,23 +289,36 @@ def _angle(u: Float[Tensor, "*p d"], v: Float[Tensor, "*p d"]) -> Float[Tensor, 
     return torch.where(blank, math.pi / 2, sphere.angle(u, v))
 
 
-def _block_margins(z: Embeddings, weight: Prototypes, labels: Labels, normalize: bool) -> PerSample:
-    own, rival = weight[labels], weight[_rivals(z.detach(), weight.detach(), labels, normalize)]
+def _block_margins(
+    z: Embeddings, weight: Prototypes, labels: Labels, normalize: bool, centers: int
+) -> PerSample:
+    search = z.detach(), weight.detach(), labels, normalize, centers
+    own, rival = weight[_own(*search)], weight[_rivals(*search)]
     if normalize:
         z, own, rival = sphere.normalize(z), sphere.normalize(own), sphere.normalize(rival)
     return (z * (own - rival)).sum(-1)
 
 
-def _rivals(z: Embeddings, weight: Prototypes, labels: Labels, normalize: bool) -> Labels:
-    """The nearest other class of each sample, the lowest index on ties."""
+def _own(z: Embeddings, weight: Prototypes, labels: Labels, normalize: bool, centers: int) -> Labels:
+    """The row of `weight` that represents the true class of each sample, the first one on ties."""
+    if centers == 1:
+        return labels
+    own = weight.view(-1, centers, weight.shape[1])[labels]
+    own = sphere.normalize(own) if normalize else own
+    return labels * centers + (own * z[:, None]).sum(-1).argmax(1)
+
+
+def _rivals(z: Embeddings, weight: Prototypes, labels: Labels, normalize: bool, centers: int) -> Labels:
+    """The row of `weight` of the nearest other class of each sample, the lowest one on ties."""
     best = torch.full_like(z[:, 0], -math.inf)
-    index = (labels == 0).long()
+    index = centers * (labels == 0).long()
     for classes in row_slices(len(weight)):
         block = sphere.normalize(weight[classes]) if normalize else weight[classes]
         with torch.autocast(z.device.type, enabled=False):
             score = z @ block.T
-        inside = ((labels >= classes.start) & (labels < classes.stop)).nonzero().squeeze(1)
-        score[inside, labels[inside] - classes.start] = -math.inf
+        for own in (labels * centers + center for center in range(centers)):
+            inside = ((own >= classes.start) & (own < classes.stop)).nonzero().squeeze(1)
+            score[inside, own[inside] - classes.start] = -math.inf
         top, at = score.max(1)
         # NaN scores must win, so that the margin is NaN too.
         better = (top > best) | top.isnan()

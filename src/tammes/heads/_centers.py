@@ -2,6 +2,8 @@
 
 The weight is then (k, C, d). Statistics are computed over its k C rows as if each were a class, except that
 all but the best prototype of a class are left out; `over_centers` translates labels and classes both ways.
+Sums over the classes, as in label smoothing, are of the best prototypes too. The paper has no terms on the
+prototypes themselves: here R_w takes the mean of all k C, and MHE the pairs of different classes.
 
 Reference: Deng et al., "Sub-center ArcFace: boosting face recognition by large-scale noisy web faces", 2020.
 """
@@ -14,33 +16,22 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tammes._common.types import Embeddings, Labels, Scalar
+from tammes._common.types import ClassPrototypes, Embeddings, Labels, Scalar, Similarities
 from tammes.geometry.sphere import normalize
 from tammes.losses._engine.batch_loss import Producer
+from tammes.losses._engine.dense_statistics import similarities
 from tammes.losses._engine.plan import Plan, Targets
-from tammes.losses._engine.statistics import Rivals, Statistics
-from tammes.losses.objective import Objective, PrototypeTerm
+from tammes.losses._engine.statistics import Rivals, Statistics, weight_sum
 from tammes.losses.scores import Space
-
-ROWS = 1024
-"""Prototypes per block when all pairs are compared."""
-
-
-def check_terms(objective: Objective, centers: int) -> None:
-    """Raise for terms that sum over the prototypes of all classes."""
-    for _, term in objective.weighted_terms:
-        need = term.need
-        if centers > 1 and (need.mean or need.smoothing or isinstance(term, PrototypeTerm)):
-            raise ValueError(
-                f"{term} does not support centers={centers}: it reads a sum over all prototypes. Omit "
-                "label smoothing and terms on prototypes, or use a head with centers=1."
-            )
 
 
 def over_centers(
     embeddings: Embeddings, weight: Float[Tensor, "k c d"], targets: Targets, plan: Plan, produce: Producer
 ) -> Statistics:
-    """Statistics by `produce` of all prototypes, with rows of the weight translated to classes."""
+    """Statistics by `produce` of all prototypes, with rows of the weight translated to classes.
+
+    As in `streamed`, a target outside [0, k) has no column.
+    """
     num_classes, centers, _ = weight.shape
     of_row = torch.arange(num_classes, device=weight.device).repeat_interleave(centers)
     rows = weight.flatten(0, 1)
@@ -51,14 +42,16 @@ def over_centers(
             space: Rivals(value, label.div(centers, rounding_mode="floor"))
             for space, (value, label) in inner.rivals.items()
         }
-        changes: dict[str, Any] = {"targets": targets, "num_classes": num_classes, "rivals": rivals}
-        return replace(inner, **changes, class_weight=plan.class_weight, logits=plan.logits)
+        changes: dict[str, Any] = {"targets": targets, "rivals": rivals}
+        changes["sums"] = {which: total / centers for which, total in inner.sums.items()}  # of class means
+        changes |= {"class_weight": plan.class_weight, "weight_sum": weight_sum(plan), "logits": plan.logits}
+        return replace(inner, **changes)
 
     def loss_of_rows(inner: Statistics, some: slice) -> Scalar:
         assert plan.loss_of_rows is not None
         return plan.loss_of_rows(with_classes(inner, targets[some], plan.of_rows(some)), some)
 
-    inner_plan = plan.of_classes(of_row)._replace(centers=centers)
+    inner_plan = plan.of_classes(of_row)._replace(centers=centers, sums=plan.centroids)
     if plan.loss_of_rows is not None:
         inner_plan = inner_plan._replace(loss_of_rows=loss_of_rows)
     return with_classes(produce(embeddings, rows, columns, inner_plan), targets, plan)
@@ -68,33 +61,26 @@ def over_centers(
 def best_columns(
     embeddings: Embeddings, weight: Float[Tensor, "k c d"], targets: Targets, space: Space
 ) -> Targets:
-    """The index of the most similar prototype of each target's class."""
-    rows = weight[targets].to(embeddings.dtype)
+    """The row of the most similar prototype of each target's class; -1 for a target outside [0, k)."""
+    if not len(weight):
+        return torch.full_like(targets, -1)
+    inside = (targets >= 0) & (targets < len(weight))
+    classes = torch.where(inside, targets, 0)
+    rows = weight[classes].to(embeddings.dtype)
     rows = rows if space == "raw" else normalize(rows)
     best = (rows * embeddings[:, None, None]).sum(-1).argmax(-1)
-    return targets * weight.shape[1] + best
+    return torch.where(inside, classes * weight.shape[1] + best, -1)
 
 
-def best_of_centers(similarities: Float[Tensor, "n kc"], centers: int) -> Float[Tensor, "n k"]:
-    """The similarity of each class: that of its best prototype."""
-    return similarities.view(len(similarities), -1, centers).amax(2)
-
-
-@torch.no_grad()
-def margin_between_classes(weight: Float[Tensor, "k c d"]) -> Scalar:
-    """Smallest angle between prototypes of different classes."""
+def class_similarities(
+    embeddings: Embeddings, weight: ClassPrototypes, plan: Plan
+) -> dict[Space, Similarities]:
+    """The similarity matrix of every space of `plan`; that of a class is that of its best prototype."""
+    if weight.ndim == 2:
+        return similarities(embeddings, weight, plan)
     k, centers, _ = weight.shape
-    units = normalize(weight.flatten(0, 1).double())
-    classes = torch.arange(k, device=weight.device).repeat_interleave(centers)
-    closest = []
-    for start in range(0, len(units), ROWS):
-        rows, own = units[start : start + ROWS], classes[start : start + ROWS]
-        cosines = (rows @ units.T).masked_fill(own[:, None] == classes, -2.0)
-        value, other = cosines.max(1)
-        row = int(value.argmax())
-        u, v = rows[row], units[other[row]]
-        closest.append(2 * torch.atan2((u - v).norm(), (u + v).norm()))
-    return torch.stack(closest).min().to(torch.promote_types(weight.dtype, torch.float32))
+    found = similarities(embeddings, weight.flatten(0, 1), plan)
+    return {space: matrix.view(-1, k, centers).amax(2) for space, matrix in found.items()}
 
 
 def dominant_centers(
@@ -107,6 +93,8 @@ def dominant_centers(
     """The prototype of each class that most of its samples are closest to, and which samples are near it."""
     k, centers, _ = weight.shape
     known = labels != ignore_index
+    if not k:  # a rank may have no classes
+        return weight[:, 0], torch.zeros_like(known)
     classes = torch.where(known, labels.long(), 0)
     units = normalize(embeddings.to(torch.promote_types(weight.dtype, torch.float32)))
     cosines = (normalize(weight[classes].to(units.dtype)) * units[:, None]).sum(-1)

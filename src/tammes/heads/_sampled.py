@@ -186,18 +186,19 @@ class ClassSampler(nn.Module):
 
 
 def sums_of_all(weight: Tensor, which: Iterable[PrototypeSum], dtype: torch.dtype) -> Sums:
-    """Sums over all rows of `weight`, block by block in float64.
+    """Sums over the rows of `weight`, block by block in float64; of class means if a class has several.
 
     Recomputed at every step: there is nothing to save in a checkpoint, and nothing that becomes stale when an
     optimizer, a projection or a user changes the weight.
     """
-    totals = {one: double(weight.new_zeros(weight.shape[1])) for one in which}
-    for part in weight.split(SUM_ROWS) if totals else ():
+    totals = {one: double(weight.new_zeros(weight.shape[-1])) for one in which}
+    per_class = weight.shape[1:-1].numel()
+    for part in weight.view(-1, weight.shape[-1]).split(SUM_ROWS) if totals else ():
         rows = part.to(dtype)
         for one, total in totals.items():
             more = rows.sum(0) if one.space == "raw" else safe_norm(rows).reciprocal().squeeze(1) @ rows
             totals[one] = total + more
-    return {one: total.to(dtype) for one, total in totals.items()}
+    return {one: (total / per_class).to(dtype) for one, total in totals.items()}
 
 
 def columns_of(

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from tammes._common import tensor_checks
 from tammes._common.files import publish_folder, temporary_name
-from tammes._common.types import Prototypes
+from tammes._common.types import ClassPrototypes
 from tammes.geometry.sphere import safe_norm
 from tammes.heads._manifest import MANIFEST, STATE, Manifest, Stored, check_class_names, checksums
 from tammes.heads._new_rows import unit_rows_away_from
@@ -79,16 +79,20 @@ def _contents(
 
 
 def save_prototypes(
-    path: str | Path, weight: Prototypes, *, objective: str | None = None, classes: list[str] | None = None
+    path: str | Path,
+    weight: ClassPrototypes,
+    *,
+    objective: str | None = None,
+    classes: list[str] | None = None,
 ) -> Manifest:
     """Save prototypes without a head to a new folder, as `save_head` does, and return the manifest."""
-    num_classes, in_features = tensor_checks.check_prototypes(weight)
+    num_classes, _, in_features = tensor_checks.check_class_prototypes(weight)
     manifest = Manifest(
         num_classes=num_classes,
         in_features=in_features,
         objective=objective,
         classes=None if classes is None else check_class_names(classes, num_classes),
-        shapes={"weight": [num_classes, in_features]},
+        shapes={"weight": list(weight.shape)},
         optimizer=None,
     )
     _write(Path(path), manifest, {"weight": weight.detach()}, head=None)
@@ -192,8 +196,6 @@ def _verified(
     centers = 1 if len(manifest.shapes["weight"]) == 2 else manifest.shapes["weight"][1]
     if centers != head.centers:
         raise ValueError(f"The head has centers={head.centers}, the checkpoint in {folder} has {centers}.")
-    if classes is not None and head.centers > 1 and list(classes) != manifest.classes:
-        raise ValueError("With several centers, rows cannot be matched by name. Load without classes=.")
     if classes is not None:
         check_class_names(classes, head.num_classes)
         if manifest.classes is None:
@@ -235,14 +237,18 @@ def _place_new_rows(head: PrototypeHead, kept: Tensor, is_new: list[bool]) -> No
     """Create prototypes far from those `kept` on any rank, with their mean norm."""
     first, last = head.class_range
     weight = head.local_weight.detach()
-    others = weight[kept]
-    lengths = torch.stack([safe_norm(others.double()).sum(), kept.double().sum()])
+    others = weight[kept].flatten(0, -2)
+    norms = safe_norm(others.double())
+    lengths = torch.stack([norms.sum(), torch.ones_like(norms).sum()])
     total, count = _over_ranks(head, lengths, "SUM").tolist()
     seed = _over_ranks(head, torch.randint(2**62, (), device=weight.device), "MIN")
     away = unit_rows_away_from(
-        others, sum(is_new), seed=int(seed), over_ranks=lambda values: _over_ranks(head, values, "MAX")
+        others,
+        sum(is_new) * head.centers,
+        seed=int(seed),
+        over_ranks=lambda values: _over_ranks(head, values, "MAX"),
     )
-    own = away[sum(is_new[:first]) : sum(is_new[:last])]
+    own = away.view(-1, *weight.shape[1:])[sum(is_new[:first]) : sum(is_new[:last])]
     weight[~kept] = (total / count if count else 1.0) * own.to(weight)
 
 

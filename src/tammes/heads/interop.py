@@ -2,7 +2,7 @@
 
 | source | expected tensor |
 |---|---|
-| tammes | `weight` (k, d) in a file written by `export_head`, or `head.weight` in a model's `state_dict` |
+| tammes | `weight` in a file written by `export_head`, or `head.weight` in a model's `state_dict` |
 | pytorch-metric-learning | `W` (d, k) in the `state_dict` of a loss, or `loss.W` in that of a model |
 | insightface | `weight` (k_r, d) in one file per rank: consecutive classes, in rank order |
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tammes._common.checks import reading
 from tammes._common.files import write_bytes
-from tammes._common.types import Prototypes
+from tammes._common.types import ClassPrototypes
 from tammes.heads._manifest import MANIFEST_FORMAT, Manifest, Stored
 from tammes.heads.checkpoint import save_prototypes
 
@@ -34,8 +34,9 @@ MAX_INFLATION = 20
 
 
 def export_head(checkpoint: str | Path, file: str | Path) -> Manifest:
-    """Write the prototypes of a checkpoint to a single file as `weight`, (k, d); returns the manifest.
+    """Write the prototypes of a checkpoint to a single file as `weight`; returns the manifest.
 
+    Its shape is (k, d), or (k, c, d) with several prototypes per class.
     The suffix selects the format: .safetensors, .npy (the array alone), .npz, or .pt and .pth for
     `torch.load`. numpy has no bfloat16, so it is saved as float32.
     """
@@ -45,12 +46,7 @@ def export_head(checkpoint: str | Path, file: str | Path) -> Manifest:
             f"The output file must end in .safetensors, .npy, .npz, .pt or .pth, got {final.name!r}."
         )
     manifest = Manifest.read(folder)
-    if len(manifest.shapes["weight"]) == 3:
-        raise ValueError(
-            f"A file holds one prototype per class, {folder} has {manifest.shapes['weight'][1]}. Load it and "
-            "save the head that drop_minor_centers returns."
-        )
-    stored = Stored.open(folder, {"weight": [manifest.num_classes, manifest.in_features]})
+    stored = Stored.open(folder, {"weight": manifest.shapes["weight"]})
     manifest.check_files(folder)
     weight = stored.rows("weight", torch.arange(manifest.num_classes))
     content = FORMATS[final.suffix](weight, manifest)
@@ -58,20 +54,20 @@ def export_head(checkpoint: str | Path, file: str | Path) -> Manifest:
     return manifest
 
 
-def _safetensors(weight: Prototypes, manifest: Manifest) -> bytes:
+def _safetensors(weight: ClassPrototypes, manifest: Manifest) -> bytes:
     from safetensors.torch import save
 
     about = {"objective": manifest.objective, "classes": manifest.classes}
     return save({"weight": weight}, {"format": MANIFEST_FORMAT, "about": json.dumps(about)})
 
 
-def _npy(weight: Prototypes, manifest: Manifest) -> bytes:
+def _npy(weight: ClassPrototypes, manifest: Manifest) -> bytes:
     file = io.BytesIO()
     np.save(file, _array(weight), allow_pickle=False)
     return file.getvalue()
 
 
-def _npz(weight: Prototypes, manifest: Manifest) -> bytes:
+def _npz(weight: ClassPrototypes, manifest: Manifest) -> bytes:
     """With class names and objective as strings, if known."""
     about = {"objective": manifest.objective, "classes": manifest.classes}
     texts: dict[str, Any] = {
@@ -82,17 +78,17 @@ def _npz(weight: Prototypes, manifest: Manifest) -> bytes:
     return file.getvalue()
 
 
-def _array(weight: Prototypes) -> np.ndarray:
+def _array(weight: ClassPrototypes) -> np.ndarray:
     return (weight.float() if weight.dtype == torch.bfloat16 else weight).numpy()
 
 
-def _torch_file(weight: Prototypes, manifest: Manifest) -> bytes:
+def _torch_file(weight: ClassPrototypes, manifest: Manifest) -> bytes:
     file = io.BytesIO()
     torch.save({"weight": weight, "objective": manifest.objective, "classes": manifest.classes}, file)
     return file.getvalue()
 
 
-FORMATS: dict[str, Callable[[Prototypes, Manifest], bytes]] = {
+FORMATS: dict[str, Callable[[ClassPrototypes, Manifest], bytes]] = {
     ".safetensors": _safetensors,
     ".npy": _npy,
     ".npz": _npz,
@@ -142,14 +138,15 @@ def _in_order(paths: list[Path]) -> list[Path]:
     return [ranks[rank] for rank in range(len(paths))]
 
 
-def _prototypes(path: Path, state: Any, name: str | None) -> Prototypes:
-    """The prototypes in the contents of a file, one per row."""
+def _prototypes(path: Path, state: Any, name: str | None) -> ClassPrototypes:
+    """The prototypes in the contents of a file, by class."""
     tensors = _tensors(state)
     name = _name_of_prototypes(path, tensors) if name is None else name
     if name not in tensors:
         raise ValueError(f"{path} has no tensor {name!r}. {_candidates(tensors)}")
-    matrix = _matrix(path, tensors[name])
-    return matrix.T.contiguous() if name.split(".")[-1] == "W" else matrix
+    transposed = name.split(".")[-1] == "W"
+    weight = _matrix(path, tensors[name], several=not transposed)
+    return weight.T.contiguous() if transposed else weight
 
 
 def _tensors(state: Any, name: str = "") -> dict[str, Tensor]:
@@ -186,8 +183,10 @@ def _candidates(tensors: dict[str, Tensor]) -> str:
     return f"Choose one of its matrices with --name (name= in Python): {listed}."
 
 
-def _matrix(path: Path, value: Any) -> Prototypes:
-    if not isinstance(value, Tensor) or value.ndim != 2 or not value.is_floating_point():
+def _matrix(path: Path, value: Any, *, several: bool) -> ClassPrototypes:
+    """`value` if it is a matrix or, with `several` prototypes per class allowed, has three dimensions."""
+    right = isinstance(value, Tensor) and value.is_floating_point()
+    if not right or not (value.ndim == 2 or (several and value.ndim == 3)):
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"Expected a matrix of prototypes in {path}, got {shape}.")
     return value.detach()

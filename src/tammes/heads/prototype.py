@@ -12,16 +12,14 @@ from torch import Tensor, nn
 
 from tammes._common import checks, tensor_checks
 from tammes._common.autograd import transforming
-from tammes._common.types import Embeddings, Labels, Scalar, Similarities
+from tammes._common.types import Embeddings, Labels, Prototypes, Scalar, Similarities
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import class_margin
 from tammes.geometry.sphere import normalize
 from tammes.heads._beside_weight import copy_beside_weight
 from tammes.heads._centers import (
-    best_of_centers,
-    check_terms,
+    class_similarities,
     dominant_centers,
-    margin_between_classes,
     over_centers,
 )
 from tammes.heads._initial_prototypes import packed_prototypes
@@ -41,7 +39,7 @@ from tammes.losses._engine.batch_loss import (
     working_dtype,
 )
 from tammes.losses._engine.batch_values import WITHOUT_MEMORY, Memory, reads_the_batch
-from tammes.losses._engine.dense_statistics import dense, similarities
+from tammes.losses._engine.dense_statistics import dense
 from tammes.losses._engine.labels import IGNORE_INDEX, MixedLabels
 from tammes.losses._engine.objective_plan import first_loss, logit_space, starting_scale
 from tammes.losses._engine.plan import Plan, Targets
@@ -253,7 +251,6 @@ class PrototypeHead(nn.Module):
                 warnings.warn(line, stacklevel=3)
 
     def _goal_of(self, objective: Objective) -> _Goal:
-        check_terms(objective, self.centers)
         counts = self.class_counts
         if counts is not None and counts.is_meta:
             counts = self._kept_from_meta["class_counts"]
@@ -416,11 +413,7 @@ class PrototypeHead(nn.Module):
         plan = Plan(spaces=(space,), rests=(), hardest=(), sums=(), norms=False)
         dtype = working_dtype(embeddings, self.weight)
         with torch.autocast(embeddings.device.type, enabled=False):
-            weight = self.weight.to(dtype)
-            if weight.ndim == 2:
-                return similarities(embeddings.to(dtype), weight, plan)[space]
-            found = similarities(embeddings.to(dtype), weight.flatten(0, 1), plan)[space]
-            return best_of_centers(found, self.centers)
+            return class_similarities(embeddings.to(dtype), self.weight.to(dtype), plan)[space]
 
     @torch.no_grad()
     def predict(self, embeddings: Embeddings, top: int = 1) -> Int[Tensor, "..."]:
@@ -439,7 +432,7 @@ class PrototypeHead(nn.Module):
     @torch.no_grad()
     def class_margin(self) -> Scalar:
         """Smallest angle between prototypes of two classes, in radians."""
-        return class_margin(self.weight) if self.centers == 1 else margin_between_classes(self.weight)
+        return class_margin(self.weight)
 
     @torch.no_grad()
     def drop_minor_centers(
@@ -451,6 +444,11 @@ class PrototypeHead(nn.Module):
         to the dominant prototype is at most `threshold`, in radians. The others are likely mislabeled. Pass
         the embeddings and labels of the training set. A class without samples keeps its first prototype.
         """
+        self._check_dropping(embeddings, labels, threshold)
+        weight, kept = dominant_centers(self.weight, embeddings, labels, self.ignore_index, threshold)
+        return self._with_one_center(weight), kept
+
+    def _check_dropping(self, embeddings: Tensor, labels: Tensor, threshold: float) -> None:
         checks.within("threshold", threshold, 0.0, math.pi, "It is in radians: math.radians(75) is 1.31.")
         if self.centers == 1:
             raise ValueError(
@@ -458,11 +456,14 @@ class PrototypeHead(nn.Module):
             )
         tensor_checks.check_embeddings(embeddings, self.in_features)
         tensor_checks.check_labels(labels, self.num_classes, self.ignore_index, check=True)
-        weight, kept = dominant_centers(self.weight, embeddings, labels, self.ignore_index, threshold)
-        head = PrototypeHead(
-            self.in_features,
-            self.num_classes,
-            self.objective,
+        tensor_checks.check_per_sample("labels", labels, len(embeddings))
+
+    def _with_one_center(self, weight: Prototypes) -> "PrototypeHead":
+        """A head like this one with the prototypes `weight`, one for each class in this process."""
+        head = self._new_head(
+            in_features=self.in_features,
+            num_classes=self.num_classes,
+            objective=self.objective,
             class_counts=self.class_counts,
             class_weight=self.class_weight,
             ignore_index=self.ignore_index,
@@ -473,9 +474,12 @@ class PrototypeHead(nn.Module):
             device=self.weight.device,
             dtype=self.weight.dtype,
         )
-        head.weight.copy_(weight)
+        head.local_weight.copy_(weight)
         copy_beside_weight(self, head)
-        return head, kept
+        return head
+
+    def _new_head(self, **options: Any) -> "PrototypeHead":
+        return PrototypeHead(**options)
 
     def param_groups(self, lr: float | None = None, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer: the prototypes, by default without weight decay.

@@ -4,6 +4,7 @@ Each rank owns a slice of the prototypes. The embeddings of all ranks are gather
 statistics of its slice, and a few numbers per sample are all-reduced: communication does not grow with k.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from tammes._common import checks, tensor_checks
 from tammes._common.autograd import transforming
-from tammes._common.types import Embeddings, Prototypes, Scalar, Similarities
+from tammes._common.types import Embeddings, Labels, Prototypes, Scalar, Similarities
 from tammes.geometry.sphere import safe_norm
+from tammes.heads._centers import class_similarities, dominant_centers
 from tammes.heads._initial_prototypes import packed_prototypes, random_rows
 from tammes.heads._ranks.collectives import (
     Group,
@@ -54,7 +56,6 @@ from tammes.losses._engine.batch_values import (
     shares_of,
     target_cosines,
 )
-from tammes.losses._engine.dense_statistics import similarities
 from tammes.losses._engine.labels import IGNORE_INDEX, Labelling, MixedLabels, labelling
 from tammes.losses._engine.objective_plan import ClassValues, logit_space, plan_of
 from tammes.losses._engine.plan import Plan, Targets
@@ -124,11 +125,6 @@ class ShardedPrototypeHead(PrototypeHead):
                 "ShardedPrototypeHead needs a process group: launch with torchrun and call "
                 "torch.distributed.init_process_group(), or use PrototypeHead in a single process."
             )
-        if centers != 1:
-            raise ValueError(
-                f"ShardedPrototypeHead supports one prototype per class, got centers={centers}. For several, "
-                "use PrototypeHead, with sample_rate= if classes are many."
-            )
         if block_size is None:
             raise ValueError('ShardedPrototypeHead always streams: block_size must be "auto" or an integer.')
         if mesh is not None:
@@ -148,6 +144,7 @@ class ShardedPrototypeHead(PrototypeHead):
             trainable=trainable,
             block_size=block_size,
             fast_products=fast_products,
+            centers=centers,
             sample_rate=sample_rate,
             device=device,
             dtype=dtype,
@@ -229,8 +226,9 @@ class ShardedPrototypeHead(PrototypeHead):
             weight.copy_(packed_prototypes(self.num_classes, self.in_features)[first:last])
         else:
             seed = int(torch.randint(2**62, (), device="cpu"))
-            for start, rows in random_rows(seed, first, last, self.in_features):
-                weight[start - first : start - first + len(rows)] = rows.to(weight)
+            own, offset = weight.view(-1, self.in_features), first * self.centers
+            for start, rows in random_rows(seed, offset, last * self.centers, self.in_features):
+                own[start - offset : start - offset + len(rows)] = rows.to(weight)
         self._reset_scales()
 
     def forward(
@@ -345,6 +343,7 @@ class ShardedPrototypeHead(PrototypeHead):
                 "objective": self.objective,
                 "num_classes": self.num_classes,
                 "in_features": self.in_features,
+                "centers": self.centers,
                 "ignore_index": self.ignore_index,
                 "dtype": self.weight.dtype,
                 "sample_rate": None if self.sampler is None else self.sampler.rate,
@@ -450,7 +449,7 @@ class ShardedPrototypeHead(PrototypeHead):
         dtype = self._dtype(standings)
         with torch.autocast(embeddings.device.type, enabled=False):
             rows = gather_embeddings(embeddings, standings, dtype, self.group)
-            columns = similarities(rows, self.local_weight.to(dtype), plan)[space]
+            columns = class_similarities(rows, self.local_weight.to(dtype), plan)[space]
         return own_rows_of_columns(columns, sizes_of(standings), self.class_sizes, self.group)
 
     @torch.no_grad()
@@ -472,6 +471,34 @@ class ShardedPrototypeHead(PrototypeHead):
         self._check_embeddings(embeddings)
         self._check_top(top)
 
+    @torch.no_grad()
+    def drop_minor_centers(
+        self, embeddings: Embeddings, labels: Labels, *, threshold: float = math.radians(75)
+    ) -> tuple["PrototypeHead", Bool[Tensor, " n"]]:
+        """Keep the dominant prototype of each class, by the samples of all ranks; see `PrototypeHead`.
+
+        The new head is sharded in the same way. Each rank passes its part of the training set and gets the
+        samples to keep of that part. All embeddings must fit into the memory of each rank.
+        """
+        check = partial(self._check_dropping, embeddings, labels, threshold)
+        _, standings = self._meet(embeddings, f"drop_minor_centers, threshold={threshold}", check)
+        sizes, own = sizes_of(standings), Slice(*self.class_range, self.num_classes)
+        rows = gather_embeddings(embeddings, standings, self._dtype(standings), self.group)
+        everyone = all_gather(labels.long(), sizes, self.group)
+        here = (everyone != self.ignore_index) & own.has(everyone)
+        places = torch.where(here, everyone - own.first, -1)
+        weight, kept = dominant_centers(self.local_weight, rows, places, -1, threshold)
+        near = reduce(kept.to(rows.dtype), "SUM", self.group)
+        return self._with_one_center(weight), own_samples(near, sizes, self.group) > 0
+
+    def _check_dropping(self, embeddings: Tensor, labels: Tensor, threshold: float) -> None:
+        self._check_embeddings(embeddings)
+        if len(embeddings):
+            super()._check_dropping(embeddings, labels, threshold)
+
+    def _new_head(self, **options: Any) -> "ShardedPrototypeHead":
+        return ShardedPrototypeHead(process_group=self.process_group, mesh=self.mesh, **options)
+
     def class_margin(self) -> Scalar:
-        """Smallest angle between any two prototypes, across all ranks, in radians."""
+        """Smallest angle between prototypes of two classes, across all ranks, in radians."""
         return ring_class_margin(self.local_weight, self.class_sizes, self.group)

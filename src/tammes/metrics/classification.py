@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tammes._common.types import Embeddings, Labels, PerSample, Prototypes
+from tammes._common.types import ClassPrototypes, Embeddings, Labels, PerSample
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import nearest_prototypes, sample_margin_ceiling
 from tammes.geometry.sphere import normalize
@@ -93,24 +93,26 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def own_similarities(embeddings: Embeddings, weight: Prototypes, labels: Labels) -> PerSample:
-    """Cosine of each sample with the prototype of its class."""
-    return (normalize(embeddings) * normalize(weight[labels])).sum(-1)
+def own_similarities(embeddings: Embeddings, weight: ClassPrototypes, labels: Labels) -> PerSample:
+    """Cosine of each sample with the prototype of its class, or with the most similar one of several."""
+    units = normalize(embeddings)
+    own = weight.reshape(len(weight), -1, units.shape[1])[labels]
+    return (units[:, None] * normalize(own)).sum(-1).amax(1)
 
 
-def summarize(weight: Prototypes, samples: dict[str, np.ndarray], *, nonnegative: bool) -> Evaluation:
+def summarize(weight: ClassPrototypes, samples: dict[str, np.ndarray], *, nonnegative: bool) -> Evaluation:
     """Compute an `Evaluation` from per-sample arrays.
 
     Args:
-        weight: Prototypes.
+        weight: Prototypes, (k, d), or (k, c, d) with several per class.
         samples: `label`, `prediction` and `sample_margin`; for imbalanced classes `confidence` and the
             per-class `class_count`; any further arrays are kept.
         nonnegative: Whether embeddings are non-negative, as after a ReLU.
     """
     label, margin = samples["label"], samples["sample_margin"]
-    k, d = weight.shape
+    k, d = len(weight), weight.shape[-1]
     nearest = nearest_prototypes(weight)
-    maximum, norms = largest_class_margin(k, d), weight.detach().norm(dim=1)
+    maximum, norms = largest_class_margin(k, d), weight.detach().norm(dim=-1)
     correct = (label == samples["prediction"]).astype(np.float64)
     class_accuracy = _mean_by_class(correct, label, k)
     gamma = np.full(k, np.inf)

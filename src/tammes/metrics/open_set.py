@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tammes._common.types import Prototypes
+from tammes._common.types import ClassPrototypes
 from tammes.geometry.bounds import largest_class_margin
 from tammes.geometry.margins import nearest_prototypes
 
@@ -32,10 +32,10 @@ class OpenSetEvaluation:
 
     @classmethod
     def of(
-        cls, weight: Prototypes, headline: str, found: dict[str, float], arrays: dict[str, np.ndarray]
+        cls, weight: ClassPrototypes, headline: str, found: dict[str, float], arrays: dict[str, np.ndarray]
     ) -> "OpenSetEvaluation":
         """Construct an evaluation, adding the margins of the prototypes `weight`."""
-        maximum = largest_class_margin(*weight.shape)
+        maximum = largest_class_margin(len(weight), weight.shape[-1])
         return cls(
             headline=headline,
             found=found,

@@ -1,5 +1,7 @@
 """The tables of losses beyond the paper: what is trained, and with the settings of which of its tables."""
 
+import dataclasses
+
 from tammes.lab.recipes import facelosses, longtail, table2, table4
 from tammes.losses import parse
 
@@ -19,4 +21,5 @@ def test_the_face_table_shares_the_settings_of_table_4():
     assert rows["arcface"].config == reference
     kinds = {type(parse(row.config.objective)).__name__ for row in rows.values()}
     assert kinds == {"ArcFace", "AdaFace", "MagFace", "CurricularFace"}
+    assert rows["subcenters"].config == dataclasses.replace(reference, centers=3)
     assert {row.versus for key, row in rows.items() if key != "arcface"} == {"arcface"}

@@ -30,6 +30,7 @@ HARD = {
         "reweight_from": 0.5,
         "evaluate_every": 2,
     },
+    "sub-centers": {"centers": 3},
 }
 
 

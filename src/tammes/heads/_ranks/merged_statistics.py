@@ -62,7 +62,7 @@ def reduce_statistics(
     parts = [local.target[space] for space in plan.spaces]
     parts += [torch.where(holder[s] == label[s], local.rivals[s].value, 0.0) for s in plan.hardest]
     parts += [torch.exp(local.rest[key] - shift[key]) for key in plan.rests]
-    parts += [local.sums[space] for space in plan.sums]
+    parts += [*local.sums.values(), *local.rival_sums.values()]
     if local.target_norms is not None:
         parts.append(torch.where(own.has(targets), local.target_norms, 0.0))
     if local.weight_sum is not None:
@@ -77,7 +77,8 @@ def reduce_statistics(
         target=target,
         rest={key: _log(next(totals), shift[key]) for key in plan.rests},
         rivals={space: Rivals(hardest[space], label[space]) for space in plan.spaces},
-        sums={space: next(totals) for space in plan.sums},
+        sums={which: next(totals) for which in local.sums},
+        rival_sums={which: next(totals) for which in local.rival_sums},
         rows={space: once(rows, group) for space, rows in local.rows.items()},
         row_norms=once(local.row_norms, group),
         target_norms=None if local.target_norms is None else next(totals),

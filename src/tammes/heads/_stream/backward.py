@@ -55,6 +55,7 @@ class Backward:
         self.g_target = upstream.target
         self.g_hardest = {space: rival.value for space, rival in upstream.rivals.items()}
         self.g_rest, self.g_sums, self.g_norms = upstream.rest, upstream.sums, upstream.target_norms
+        self.g_rivals = upstream.rival_sums
         self.grad_rows = torch.zeros_like(inputs.rows) if need_rows else None
         self.adding, self.last = grad_weight is not None, last
         if need_weight and not self.adding:
@@ -114,7 +115,7 @@ class Backward:
             self._rescale_exponentials(kept.matrix, kept.shift)
             return self._add_targets("cosine", product, block, block.inverse)
         similarity = product if kept is not None else product.mul_(block.inverse)
-        self._softmax_weights("cosine", similarity, block, out=product)
+        self._of_rivals("cosine", similarity, block, out=product)
         return self._add_targets("cosine", product, block).mul_(block.inverse)
 
     def _rescale_exponentials(self, exponentials: Tensor, shift: Tensor) -> None:
@@ -140,7 +141,7 @@ class Backward:
         for space in filter(self._asked, self.options.plan.spaces):
             similarity = in_space(product, space, self._base, block, self.row_norms, out=matrix)
             part = first if gradient is None else second
-            self._softmax_weights(space, similarity, block, out=part)
+            self._of_rivals(space, similarity, block, out=part)
             self._add_targets(space, part, block)
             if self.options.plan.centers > 1:  # whose gradient is 0
                 similarity = similarity.masked_fill(similarity == -torch.inf, 0.0)
@@ -156,8 +157,9 @@ class Backward:
 
     def _asked(self, space: Space) -> bool:
         """Whether any gradient reaches `space`."""
-        rests = (g for key, g in self.g_rest.items() if key.space == space)
-        return any(g is not None for g in (self.g_target[space], self.g_hardest[space], *rests))
+        keyed = [*self.g_rest.items(), *self.g_rivals.items()]
+        over_rivals = (g for key, g in keyed if key.space == space)
+        return any(g is not None for g in (self.g_target[space], self.g_hardest[space], *over_rivals))
 
     def _add_targets(self, space: Space, out: Tensor, block: Block, factors: Tensor | None = None) -> Tensor:
         """Complete the gradient of a space from its softmax weights, by scattering targets and rivals.
@@ -174,6 +176,18 @@ class Backward:
             value = g_hardest[:, None]
             increase(out, columns, inside, value if factors is None else value * factors[columns])
         return out
+
+    def _of_rivals(self, space: Space, similarity: Tensor, block: Block, out: Tensor) -> None:
+        """Into `out`, which may be `similarity`: the gradient of rests and sums over the rivals."""
+        sums = [(which, g) for which, g in self.g_rivals.items() if which.space == space and g is not None]
+        if not sums:
+            self._softmax_weights(space, similarity, block, out)
+            return
+        counts = similarity != -torch.inf
+        self._softmax_weights(space, similarity, block, out)
+        for which, gradient in sums:
+            weight = block.class_weight(which, self.options.plan)
+            out.add_(counts * (gradient[:, None] if weight is None else gradient[:, None] * weight))
 
     def _softmax_weights(self, space: Space, similarity: Tensor, block: Block, out: Tensor) -> None:
         r"""Into `out`, which may be `similarity`: :math:`g_i x'_{ij} e^{x_{ij} - rest_i}`, over all rests."""

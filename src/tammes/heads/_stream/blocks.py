@@ -11,7 +11,7 @@ from torch import Tensor
 from tammes._common import tensor_checks
 from tammes.heads._stream.workspace import Workspace
 from tammes.losses._engine.dense_statistics import losers, of_all_centers
-from tammes.losses._engine.plan import Plan, PrototypeSum
+from tammes.losses._engine.plan import Plan, PrototypeSum, SimilaritySum
 from tammes.losses._engine.rival_logits import Rest
 from tammes.losses.scores import Space
 
@@ -43,7 +43,7 @@ class Options:
     @cached_property
     def exponentials(self) -> bool:
         """Whether there is a single rest, so that the backward pass needs only the exponentials."""
-        if not self.in_place or len(self.plan.rests) != 1:
+        if not self.in_place or len(self.plan.rests) != 1 or self.plan.rival_sums:
             return False
         return self.plan.logits_of(self.plan.rests[0]).labels in (None, 1)
 
@@ -108,11 +108,17 @@ class Block:
     def coefficients(self, which: PrototypeSum, plan: Plan) -> Tensor | None:
         """The factor of each prototype in a sum over prototypes; None for 1."""
         inverse = None if which.space == "raw" else self.inverse
+        weight = self.class_weight(which, plan)
+        if weight is None or inverse is None:
+            return inverse if weight is None else weight
+        return weight * inverse
+
+    def class_weight(self, which: PrototypeSum | SimilaritySum, plan: Plan) -> Tensor | None:
+        """The weight of each class in a sum; None for 1."""
         if not which.weighted:
-            return inverse
+            return None
         assert plan.class_weight is not None
-        weight = plan.class_weight[self.start : self.stop]
-        return weight if inverse is None else weight * inverse
+        return plan.class_weight[self.classes]
 
     def views(self, room: Tensor) -> list[Tensor]:
         """One n x width matrix per block of `room`; the last block of classes is often narrower."""

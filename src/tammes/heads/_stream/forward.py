@@ -24,6 +24,7 @@ from tammes.heads._stream.blocks import (
     put_back,
     where_inside,
 )
+from tammes.losses._engine.plan import SimilaritySum
 from tammes.losses._engine.rival_logits import RivalLogits, scaled_plus
 from tammes.losses._engine.statistics import OverClasses, Rivals
 from tammes.losses.scores import Space
@@ -75,6 +76,7 @@ class Forward:
             key: online_sum(inputs.row_norms, plan.logits_of(key), key in options.learned)
             for key in plan.rests
         }
+        self.rival_sums = {which: rows.new_zeros(len(rows)) for which in plan.rival_sums}
         self.target_norms = rows.new_ones(targets.shape) if plan.norms else None
         self.first = earlier is None
         if earlier is None:
@@ -91,6 +93,7 @@ class Forward:
             rivals=self.hardest or dict.fromkeys(self.options.plan.spaces, self._no_rivals()),
             rest={key: online.value() for key, online in self.online.items()},
             sums=self.sums,
+            rival_sums=self.rival_sums,
             target_norms=self.target_norms,
         )
         return statistics, None if self.buffer is None else Kept(kept, self.buffer)
@@ -179,9 +182,17 @@ class Forward:
         if space in self.hardest:
             hardest = self.hardest[space].or_harder(hardest.value, hardest.label + block.start)
         self.hardest[space] = hardest
+        for which in self.rival_sums:
+            if which.space == space:
+                self._add_rivals(which, matrix, block)
         for key, online in self.online.items():
             if key.space == space:
                 online.add(matrix, hardest.value, scratch, held)
+
+    def _add_rivals(self, which: SimilaritySum, matrix: Tensor, block: Block) -> None:
+        rivals = matrix.masked_fill(matrix == -torch.inf, 0.0)
+        weight = block.class_weight(which, self.options.plan)
+        self.rival_sums[which] += rivals.sum(1) if weight is None else rivals @ weight
 
     def _prototypes(self, block: Block) -> None:
         torch.reciprocal(safe_norm(block.part).squeeze(1), out=block.inverse)

@@ -61,6 +61,11 @@ def auto_block(num_samples: int) -> int:
     return min(max(BLOCK_ELEMENTS // num_samples // 64 * 64, 2048), 8192)
 
 
+def whole_classes(block_size: int, plan: Plan) -> int:
+    """About `block_size` rows of the weight that do not split a class."""
+    return max(block_size // plan.centers, 1) * plan.centers
+
+
 def rows_per_chunk(embeddings: Tensor, weight: Tensor, plan: Plan, buffer_bytes: int) -> int | None:
     """Rows per chunk so that its similarities fit `buffer_bytes`; None to use blocks of classes instead.
 
@@ -102,16 +107,15 @@ def streamed(
     A target outside [0, k) has no column: its similarity is 0 and nothing is masked, so a shard of the
     classes can be streamed by itself.
     """
-    block_size = max(block_size // plan.centers, 1) * plan.centers  # a class is not split
+    block_size = whole_classes(block_size, plan)
     scales = plan.scales if torch.is_grad_enabled() else {}
     inside = all_below(targets, len(weight))
     options = Options(plan, block_size, 0, fast_products, workspace or Workspace(), tuple(scales), inside)
     if torch.is_grad_enabled() and (embeddings.requires_grad or weight.requires_grad):
         chunk = rows_per_chunk(embeddings, weight, plan, buffer_bytes)
         if chunk is not None:
-            options = options.keeping(
-                len(weight), block_size=auto_block(chunk) if options.in_place else block_size
-            )
+            block_size = whole_classes(auto_block(chunk), plan) if options.in_place else block_size
+            options = options.keeping(len(weight), block_size)
             return statistics_and_loss(embeddings, weight, targets, options, chunk)
         options = options.keeping(kept_classes(embeddings, weight, block_size, buffer_bytes), block_size)
     rows, row_norms = rows_by_space(embeddings, (*plan.spaces, plan.product_space))

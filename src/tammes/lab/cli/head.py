@@ -33,7 +33,7 @@ class ExportHead:
             manifest = _export_run(Path(self.checkpoint), Path(self.file))
         else:
             manifest = export_head(self.checkpoint, self.file)
-        print(printable(f"{self.file}: weight ({manifest.num_classes}, {manifest.in_features})"))
+        print(printable(f"{self.file}: weight {tuple(manifest.shapes['weight'])}"))
         return 0
 
 
@@ -78,7 +78,7 @@ class ImportHead:
 
         names = None if self.classes is None else read_lines(Path(self.classes))
         manifest = import_head(self.files, self.to, classes=names, name=self.name)
-        print(printable(f"{self.to}: weight ({manifest.num_classes}, {manifest.in_features})"))
+        print(printable(f"{self.to}: weight {tuple(manifest.shapes['weight'])}"))
         return 0
 
 

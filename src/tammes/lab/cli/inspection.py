@@ -15,7 +15,8 @@ class Inspect:
     """Measure the margins of any trained model and write a report page.
 
     Pass an .npz file with the arrays embeddings (n, d) and labels (n), and optionally prototypes (k, d),
-    the weight of the last layer, and classes, the k class names. Without prototypes, class means are used.
+    the weight of the last layer, and classes, the k class names. Several prototypes per class are (k, c, d).
+    Without prototypes, class means are used.
     Or pass a run folder to evaluate its model again.
 
     examples:

@@ -68,7 +68,7 @@ def _of_run(
         name=str(folder.path),
         data=facts.name,
         classes=facts.classes,
-        dimensions=record["dimensions"] if weight is None else weight.shape[1],
+        dimensions=record["dimensions"] if weight is None else weight.shape[-1],
         numbers=numbers,
         arrays=arrays,
         prototypes=None if weight is None else weight.numpy(),

@@ -20,7 +20,7 @@ OPTION_GROUPS = {
         "data": "data_root download image_size max_unreadable augment augment_style mixup",
         "model and objective": "objective model embedding pretrained from_scratch frozen_start neck"
         " last_stride triplet triplet_margin",
-        "prototypes": "prototype_init prototype_lr prototype_weight_decay trainable_prototypes"
+        "prototypes": "centers prototype_init prototype_lr prototype_weight_decay trainable_prototypes"
         " unit_prototypes margin_warmup sample_rate",
         "schedule": "epochs minutes patience evaluate_every hold_out batch_size accumulate schedule warmup"
         " milestones",

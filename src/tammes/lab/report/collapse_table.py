@@ -19,12 +19,12 @@ TEXT = (
 
 
 def collapse_table(model: ModelResults) -> list[Section]:
-    """NC1 to NC4 of the stored embeddings, which must include samples of every class."""
+    """NC1 to NC4 of the stored embeddings, if they include every class and each has one prototype."""
     k = len(model.classes)
     if model.prototypes is None or "embedding" not in model.arrays or not 2 <= k <= MAX_CLASSES:
         return []
     labels = model.arrays["label"][model.arrays["shown"]]
-    if len(np.unique(labels)) < k or len(model.prototypes) != k:
+    if len(np.unique(labels)) < k or len(model.prototypes) != k or model.prototypes.ndim != 2:
         return []
     features = torch.from_numpy(unit_rows(model.arrays["embedding"]))
     weight = torch.from_numpy(unit_rows(model.prototypes))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tammes._common import tensor_checks
 from tammes._common.row_blocks import at_least_single, row_slices
-from tammes._common.types import Embeddings, Labels, Prototypes
+from tammes._common.types import ClassPrototypes, Embeddings, Labels, Prototypes
 from tammes.geometry.margins import sample_margins
 from tammes.geometry.sphere import normalize
 from tammes.lab.report.label_encoding import encode_labels
@@ -37,8 +37,9 @@ def inspect(
     Args:
         embeddings: (n, d), array or tensor, like all that follow.
         labels: (n,), integers; or names, if there are no prototypes or `classes` is given.
-        prototypes: (k, d), the last layer's weight; defaults to the mean direction of each class. A sample
-            that is alone in its class would then be compared with itself and is skipped.
+        prototypes: (k, d), the last layer's weight, or (k, c, d) with several prototypes per class; defaults
+            to the mean direction of each class. A sample that is alone in its class would then be compared
+            with itself and is skipped.
         classes: the k names in label order; defaults to the labels themselves.
         name: what the page calls the model.
 
@@ -98,15 +99,19 @@ def _alone(classes: int) -> str:
 
 
 def _matrix(name: str, values: Any) -> Embeddings:
-    try:
-        matrix = torch.as_tensor(values).detach().cpu()
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be numbers of at most 64 bits in a matrix: {error}") from error
-    if matrix.is_complex() or matrix.dtype == torch.bool:
-        raise TypeError(f"{name} must be real numbers, got {matrix.dtype}.")
-    matrix = matrix.to(at_least_single(matrix))
+    matrix = _numbers(name, values)
     tensor_checks.check_matrix(name, matrix)
     return _moderate(matrix)
+
+
+def _numbers(name: str, values: Any) -> Tensor:
+    try:
+        numbers = torch.as_tensor(values).detach().cpu()
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be numbers of at most 64 bits in a matrix: {error}") from error
+    if numbers.is_complex() or numbers.dtype == torch.bool:
+        raise TypeError(f"{name} must be real numbers, got {numbers.dtype}.")
+    return numbers.to(at_least_single(numbers))
 
 
 def _moderate(matrix: Embeddings) -> Embeddings:
@@ -116,12 +121,13 @@ def _moderate(matrix: Embeddings) -> Embeddings:
     return torch.where(extreme, matrix / largest, matrix)
 
 
-def _prototypes(values: Any, d: int) -> Prototypes:
-    weight = _matrix("prototypes", values)
+def _prototypes(values: Any, d: int) -> ClassPrototypes:
+    given = _numbers("prototypes", values)
+    weight = _matrix("prototypes", given.flatten(0, 1) if given.ndim == 3 else given).view_as(given)
     tensor_checks.check_finite("prototypes", weight)
-    tensor_checks.check_prototypes(weight)
-    if weight.shape[1] != d:
-        raise ValueError(f"prototypes must have {d} columns, as the embeddings have, got {weight.shape[1]}.")
+    tensor_checks.check_class_prototypes(weight)
+    if weight.shape[-1] != d:
+        raise ValueError(f"prototypes must have {d} columns, as the embeddings have, got {weight.shape[-1]}.")
     return weight
 
 
@@ -137,9 +143,10 @@ def _class_means(z: Embeddings, labels: Labels, k: int) -> tuple[Prototypes, Ten
     return means / counts[:, None], counts == 1
 
 
-def _evaluate(z: Embeddings, weight: Prototypes, labels: Labels, *, means: bool) -> Evaluation:
-    units = normalize(weight)
-    found = [(z[rows] @ units.T).argmax(1) for rows in row_slices(len(z))]
+def _evaluate(z: Embeddings, weight: ClassPrototypes, labels: Labels, *, means: bool) -> Evaluation:
+    units = normalize(weight).reshape(-1, z.shape[1])
+    centers = len(units) // len(weight)
+    found = [(z[rows] @ units.T).argmax(1) // centers for rows in row_slices(len(z))]
     shown = some_samples(len(z))
     samples = {
         "label": labels.numpy(),

@@ -21,7 +21,7 @@ class ModelResults:
         numbers: as from `Evaluation.numbers()`, or other measures beside the class margin.
         arrays: as in `Evaluation.arrays`. Runs written by older versions, and runs tested on other classes
             than they were trained on, lack some of them.
-        prototypes: one per row, if known.
+        prototypes: (k, d), or (k, c, d) with several per class, if known.
         epochs: the measures after each epoch of training, if any.
         record: settings, seed, versions, machine, date and time, as in `result.json`.
         notes: what a reader should know first, such as the number of skipped samples and the reason.
@@ -98,5 +98,5 @@ class ModelResults:
 def unit_rows(rows: np.ndarray) -> np.ndarray:
     """Each row scaled to length 1, in float64; a zero row stays zero."""
     rows = np.asarray(rows, np.float64)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
     return rows / np.where(norms > 0, norms, 1.0)

@@ -24,21 +24,31 @@ def prototype_cosines(model: ModelResults) -> list[Section]:
         text = "The prototypes of this run are not stored. To show them, run `tammes inspect` on it."
         return [Section("Prototypes", text, render("charts.html", charts=charts))]
     shown = list(range(k)) if k <= IN_MATRIX else _closest_classes(model)
-    rows = unit_rows(model.prototypes[shown])
+    cosines_of = _cosines(unit_rows(model.prototypes[shown]))
     caption = "" if k <= IN_MATRIX else f"The {len(shown)} classes with the closest neighbors, side by side."
-    cosines = matrix("cosines of prototypes", [model.classes[j] for j in shown], rows @ rows.T)
+    cosines = matrix("cosines of prototypes", [model.classes[j] for j in shown], cosines_of)
     charts.append(figure(cosines, caption, kind="square"))
+    several = "" if model.prototypes.ndim == 2 else ", the closest ones of the two classes"
     limit = (
         ""
         if k <= model.dimensions + 1
         else f", which {k:,} classes in {model.dimensions:,} dimensions cannot be"
     )
     text = (
-        "Each cell is the cosine of two prototypes. Two classes with a red cell point the same way and are "
-        f"easily confused. If all were spread evenly{limit}, every pair would be at −1/(k−1) = "
+        f"Each cell is the cosine of two prototypes{several}. Two classes with a red cell point the same way "
+        f"and are easily confused. If all were spread evenly{limit}, every pair would be at −1/(k−1) = "
         f"−{1 / (k - 1):.4f}."
     )
     return [Section("Prototypes", text, render("charts.html", charts=charts))]
+
+
+def _cosines(units: np.ndarray) -> np.ndarray:
+    """Cosines of all pairs of classes; with several prototypes per class, those of the closest pair."""
+    if units.ndim == 2:
+        return units @ units.T
+    k, centers, d = units.shape
+    rows = units.reshape(-1, d)
+    return (rows @ rows.T).reshape(k, centers, k, centers).max((1, 3))
 
 
 def _angles(model: ModelResults):

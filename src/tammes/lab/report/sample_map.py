@@ -19,11 +19,12 @@ def sample_map(model: ModelResults) -> list[Section]:
     points, shown = model.arrays["embedding"].astype(np.float64), model.arrays["shown"].tolist()
     stars = np.empty((0, points.shape[1]))
     if model.prototypes is not None and len(model.classes) <= MAX_STARS:
-        stars = unit_rows(model.prototypes)
+        stars = unit_rows(model.prototypes).reshape(-1, points.shape[1])
+    centers = max(len(stars) // len(model.classes), 1)
     places = project(np.concatenate([points, stars]))
     samples = places[: len(shown)]
     dots = [_sample(model, sample, *place) for sample, place in zip(shown, samples.tolist(), strict=True)]
-    dots += [_prototype(model, j, *place) for j, place in enumerate(places[len(shown) :].tolist())]
+    dots += [_prototype(model, j // centers, *place) for j, place in enumerate(places[len(shown) :].tolist())]
     labels = sorted({dot.label for dot in dots})
     named = labels if len(labels) <= LABELED else []
     part = "All" if len(shown) == model.samples else f"{len(shown):,} of"

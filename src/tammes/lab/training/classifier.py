@@ -187,10 +187,11 @@ def build_classifier(config: ResolvedConfig, facts: DataFacts) -> Classifier:
         class_weight=None if config.class_weights == "none" else [1.0] * len(facts.classes),
         init="random" if config.prototype_init == "linear" else config.prototype_init,
         trainable=config.trainable_prototypes,
+        centers=config.centers,
         sample_rate=config.sample_rate,
     )
     if config.prototype_init == "linear":
-        nn.init.kaiming_uniform_(head.weight, a=math.sqrt(5))  # as nn.Linear
+        nn.init.kaiming_uniform_(head.weight.view(-1, head.in_features), a=math.sqrt(5))  # as nn.Linear
     return Classifier(
         backbone,
         head,
@@ -237,7 +238,8 @@ def _shapes(config: ResolvedConfig, facts: DataFacts) -> dict[str, tuple[int, ..
     except NotImplementedError:  # its constructor reads values
         return {}
     shapes = {f"backbone.{name}": tuple(value.shape) for name, value in backbone.state_dict().items()}
-    return shapes | {"head.weight": (len(facts.classes), backbone.out_features)}
+    several = (config.centers,) if config.centers > 1 else ()
+    return shapes | {"head.weight": (len(facts.classes), *several, backbone.out_features)}
 
 
 def logit_adjustment(counts: Sequence[int], tau: float) -> Tensor | None:

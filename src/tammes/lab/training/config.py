@@ -137,6 +137,9 @@ class ConfigFields:
     clip: float | None = None
     """Clip the global gradient norm at this value."""
 
+    centers: int = 1
+    """Number of prototypes per class (sub-centers). The one most similar to the image represents the class,
+    which suits noisy labels and classes with several modes."""
     prototype_init: Literal["random", "packed", "linear"] = "random"
     """Prototype initialization: random unit vectors, packed (the best packing found for k points in d
     dimensions), or linear (as in torch.nn.Linear)."""

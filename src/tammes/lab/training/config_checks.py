@@ -25,6 +25,7 @@ LOWEST = {
     "batch_size": 1,
     "images_per_person": 1,
     "accumulate": 1,
+    "centers": 1,
     "seed": 0,
     "workers": 0,
     "log_every": 1,
@@ -115,6 +116,11 @@ def check_objective(config: "Config", objective: Objective) -> None:
         raise ValueError(
             f"{reductions['lse']} is one value of the whole batch and cannot be accumulated over "
             f'accumulate={config.accumulate} parts. Use accumulate=1, or reduction="mean".'
+        )
+    if config.centers > 1 and config.prototype_init == "packed":
+        raise ValueError(
+            f"prototype_init='packed' places one prototype per class, got centers={config.centers}. "
+            "Use prototype_init='random'."
         )
     if config.margin_warmup and not any(type(term) in MARGINS for _, term in objective.weighted_terms):
         raise ValueError(f"margin_warmup needs a loss with a margin, got {objective}. Leave it out.")

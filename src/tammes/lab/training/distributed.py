@@ -153,6 +153,7 @@ def shard(head: PrototypeHead, world: World) -> PrototypeHead:
         class_counts=head.class_counts,
         class_weight=head.class_weight,
         trainable=head.weight.requires_grad,
+        centers=head.centers,
         sample_rate=None if head.sampler is None else head.sampler.rate,
         device=world.device,
     )

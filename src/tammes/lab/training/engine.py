@@ -189,7 +189,7 @@ class Engine:
         """The radial component of each row: it changes the prototype's norm, not its direction."""
         weight = self.head.weight.detach()
         directions = weight / safe_norm(weight)
-        return (gradient * directions).sum(1, keepdim=True) * directions
+        return (gradient * directions).sum(-1, keepdim=True) * directions
 
     def _loss(self, embeddings: Any, labels: Tensor | MixedLabels) -> Tensor:
         if not self.config.triplet:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tammes._common.types import Prototypes
+from tammes._common.types import ClassPrototypes
 from tammes._common.wording import few
 from tammes.geometry.sphere import safe_norm
 from tammes.heads._new_rows import unit_rows_away_from
@@ -33,24 +33,31 @@ def starting_weights(config: ResolvedConfig, facts: DataFacts) -> dict[str, Tens
     taken = {name: value for name, value in weights.items() if name.startswith("backbone.")}
     if config.fresh_prototypes:
         return taken
+    if folder.config.centers != config.centers:
+        raise ValueError(
+            f"{folder.path} has centers={folder.config.centers}, this run centers={config.centers}. "
+            "Pass --fresh-prototypes to start with new ones."
+        )
     prototypes = weights["head.weight"]
     known = prototypes / safe_norm(prototypes) ** config.tau
     return taken | {"head.weight": _by_name(facts.classes, folder.facts.classes, known, config.seed)}
 
 
 def _by_name(
-    classes: tuple[str, ...], theirs: tuple[str, ...], prototypes: Prototypes, seed: int
-) -> Float[Tensor, "classes d"]:
+    classes: tuple[str, ...], theirs: tuple[str, ...], prototypes: ClassPrototypes, seed: int
+) -> Float[Tensor, "classes *c d"]:
     """The prototypes of classes of the same name. Those of new classes are spread away from all others."""
     if classes == theirs:
         return prototypes
     places = {name: place for place, name in enumerate(theirs)}
     known = torch.tensor([name in places for name in classes])
     old = prototypes[[places[name] for name in classes if name in places]]
-    rows = prototypes.new_empty(len(classes), prototypes.shape[1])
+    rows = prototypes.new_empty(len(classes), *prototypes.shape[1:])
     rows[known] = old
-    fresh = unit_rows_away_from(old, int((~known).sum()), seed=seed, over_ranks=lambda nearest: nearest)
-    rows[~known] = fresh * safe_norm(prototypes).mean()
+    new = rows[~known]
+    count = new.shape[:-1].numel()
+    away = unit_rows_away_from(old.flatten(0, -2), count, seed=seed, over_ranks=lambda nearest: nearest)
+    rows[~known] = away.view_as(new) * safe_norm(prototypes).mean()
     return rows
 
 

@@ -359,11 +359,6 @@ def loss_of_batch(
         if reads_the_batch(objective):
             plan = complete(plan, objective, summary_of(features, weight, marks), class_values, memory)
         if marks.targets is None:
-            if weight.ndim == 3:
-                raise ValueError(
-                    "Soft targets (n, k) are not supported with several prototypes per class. Pass class "
-                    "indices or MixedLabels, or use a head with centers=1."
-                )
             statistics = EveryTarget.of(features, weight.to(dtype), plan)
         else:
             mean = MeanLoss(objective, marks.targets, marks.shares, weighting, class_values)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tammes._common.types import Embeddings, PerSample, Prototypes
 from tammes.geometry.sphere import safe_norm
-from tammes.losses._engine.plan import Plan, PrototypeSum, Targets
+from tammes.losses._engine.plan import Plan, PrototypeSum, SimilaritySum, Targets
 from tammes.losses._engine.rival_logits import RivalLogits
 from tammes.losses._engine.statistics import OverClasses, Rivals, Statistics
 from tammes.losses.scores import Space
@@ -84,6 +84,10 @@ def over_classes(
             for key in plan.rests
         },
         sums=prototype_sums(weight, plan),
+        rival_sums={
+            which: _sum_of(matrices[which.space].masked_fill(left_out, 0.0), which, plan)
+            for which in plan.rival_sums
+        },
         target_norms=safe_norm(weight).squeeze(1)[targets] if plan.norms else None,
     )
 
@@ -99,6 +103,13 @@ def prototype_sums(weight: Prototypes, plan: Plan) -> dict[PrototypeSum, Float[T
         else:
             sums[which] = rows.sum(0)
     return sums
+
+
+def _sum_of(similarity: Float[Tensor, "n k"], which: SimilaritySum, plan: Plan) -> PerSample:
+    if not which.weighted:
+        return similarity.sum(1)
+    assert plan.class_weight is not None
+    return similarity @ plan.class_weight
 
 
 def _left_out(logits: Float[Tensor, "n k"], targets: Targets, centers: int) -> Bool[Tensor, "n k"]:

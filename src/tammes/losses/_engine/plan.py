@@ -68,6 +68,13 @@ class PrototypeSum(NamedTuple):
     weighted: bool = False
 
 
+class SimilaritySum(NamedTuple):
+    """A sum over all classes of their similarity with a sample, plain or weighted by class."""
+
+    space: Space
+    weighted: bool = False
+
+
 class Plan(NamedTuple):
     """What a head computes for a batch: the union of what all terms of an objective read."""
 
@@ -83,6 +90,7 @@ class Plan(NamedTuple):
     noise: PerSample | None = None
     states: Mapping[int, TermState] = {}  # by the place of their term
     centers: int = 1  # adjacent rows of the weight that are prototypes of one class
+    similarity_sums: tuple[SimilaritySum, ...] = ()  # that terms read; by `sums` if `centers` is 1
 
     @classmethod
     def of(cls, needs: Iterable[Need], logits: Space, class_weight: Tensor | None = None) -> "Plan":
@@ -94,6 +102,8 @@ class Plan(NamedTuple):
         weighted = class_weight is not None
         plain = [plain_sum(need.space) for need in needs if need.mean or need.prototype_sum]
         smooth = [plain_sum(need.space)._replace(weighted=weighted) for need in needs if need.smoothing]
+        means = [SimilaritySum(need.space) for need in needs if need.mean]
+        smoothings = [SimilaritySum(need.space, weighted) for need in needs if need.smoothing]
         return cls(
             spaces=_distinct([logits, *(need.space for need in needs), "cosine"]),
             rests=_distinct(rests),
@@ -102,7 +112,13 @@ class Plan(NamedTuple):
             norms=any(need.norms and need.space == "raw" for need in needs),
             centroids=_distinct(plain_sum(need.space) for need in needs if need.prototype_sum),
             class_weight=class_weight,
+            similarity_sums=_distinct([*means, *smoothings]),
         )
+
+    @property
+    def rival_sums(self) -> tuple[SimilaritySum, ...]:
+        """Sums that require a pass over the classes: with several prototypes, one of each class counts."""
+        return self.similarity_sums if self.centers > 1 else ()
 
     def of_classes(self, classes: slice | Int[Tensor, " c"]) -> "Plan":
         """The plan for a subset of the classes (a shard or a sample), whose statistics are only partial."""

@@ -7,12 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tammes._common.types import Embeddings, Prototypes, Scalar
-from tammes.geometry.energy import riesz_energy
+from tammes._common.types import ClassPrototypes, Embeddings, Scalar
 from tammes.geometry.sphere import safe_norm
 from tammes.losses._engine.dense_statistics import prototype_sums, similarities
 from tammes.losses._engine.plan import Need, Plan, PrototypeSum, plain_sum
-from tammes.losses._engine.statistics import NOT_ASKED, Outcome, check_asked
+from tammes.losses._engine.statistics import NOT_ASKED, Outcome, check_asked, class_energy
 from tammes.losses.scores import Scores, Smoothing, Space
 
 Matrix = Float[Tensor, "n k"]
@@ -26,16 +25,24 @@ class EveryTarget:
     sums: dict[PrototypeSum, Float[Tensor, " d"]]
     norms: Matrix  # |z_i| |w_j|
     row_norms: Float[Tensor, "n 1"]
-    weight: Prototypes
+    weight: ClassPrototypes
     plan: Plan
 
     @classmethod
-    def of(cls, embeddings: Embeddings, weight: Prototypes, plan: Plan) -> "EveryTarget":
+    def of(cls, embeddings: Embeddings, weight: ClassPrototypes, plan: Plan) -> "EveryTarget":
         row_norms = safe_norm(embeddings)
+        rows = weight.reshape(-1, weight.shape[-1])
+        centers = len(rows) // len(weight)
+        matrices, norms = similarities(embeddings, rows, plan), row_norms * safe_norm(rows).t()
+        if centers > 1:
+            best = matrices[plan.spaces[0]].detach().unflatten(1, (-1, centers)).argmax(2)
+            columns = best + torch.arange(0, len(rows), centers, device=best.device)
+            matrices = {space: matrix.gather(1, columns) for space, matrix in matrices.items()}
+            norms = norms.gather(1, columns)
         return cls(
-            matrices=similarities(embeddings, weight, plan),
-            sums=prototype_sums(weight, plan),
-            norms=row_norms * safe_norm(weight).t(),
+            matrices=matrices,
+            sums={which: total / centers for which, total in prototype_sums(rows, plan).items()},
+            norms=norms,
             row_norms=row_norms,
             weight=weight,
             plan=plan,
@@ -98,7 +105,7 @@ class EveryTarget:
         return matrix.gather(1, torch.where(_at(matrix, best), second, best)).flatten()
 
     def centroid(self, space: Space) -> Float[Tensor, " d"]:
-        """Mean of the raw or the unit prototypes."""
+        """Mean of the raw or the unit prototypes, all of them if a class has several."""
         check_asked(self.sums, space)
         return self.sums[plain_sum(space)] / self.num_classes
 
@@ -110,7 +117,7 @@ class EveryTarget:
 
     def riesz(self, power: float) -> Scalar:
         """Energy of the unit prototypes."""
-        return riesz_energy(self.weight, power)
+        return class_energy(self.weight, power)
 
     def _norms(self, space: Space) -> Matrix:
         if space == "cosine":

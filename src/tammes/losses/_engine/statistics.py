@@ -8,10 +8,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tammes._common.types import Embeddings, PerSample, Prototypes, Scalar
+from tammes._common.types import ClassPrototypes, Embeddings, PerSample, Prototypes, Scalar
 from tammes.geometry.energy import riesz_energy
 from tammes.losses._engine.not_asked import NotAsked
-from tammes.losses._engine.plan import Need, Plan, PrototypeSum, Targets, TermState, logits_of, plain_sum
+from tammes.losses._engine.plan import (
+    Need,
+    Plan,
+    PrototypeSum,
+    SimilaritySum,
+    Targets,
+    TermState,
+    logits_of,
+    plain_sum,
+)
 from tammes.losses._engine.rival_logits import Rest, RivalLogits
 from tammes.losses.scores import Scores, Smoothing, Space
 
@@ -57,13 +66,15 @@ class OverClasses(NamedTuple):
     rivals: dict[Space, Rivals]
     rest: dict[Rest, Any]
     sums: dict[PrototypeSum, Any]
+    rival_sums: dict[SimilaritySum, Any]  # over the classes that are not targets
     target_norms: Any  # None unless the plan asks for norms
 
     def pack(self) -> tuple[Any, ...]:
         """All entries in one tuple."""
         rivals = [part for rival in self.rivals.values() for part in rival]
         norms = [] if self.target_norms is None else [self.target_norms]
-        return (*self.target.values(), *rivals, *self.rest.values(), *self.sums.values(), *norms)
+        sums = [*self.sums.values(), *self.rival_sums.values()]
+        return (*self.target.values(), *rivals, *self.rest.values(), *sums, *norms)
 
     @classmethod
     def unpack(cls, plan: Plan, entries: Iterable[Any]) -> "OverClasses":
@@ -73,7 +84,8 @@ class OverClasses(NamedTuple):
             target={space: next(following) for space in plan.spaces},
             rivals={space: Rivals(next(following), next(following)) for space in plan.spaces},
             rest={key: next(following) for key in plan.rests},
-            sums={space: next(following) for space in plan.sums},
+            sums={which: next(following) for which in plan.sums},
+            rival_sums={which: next(following) for which in plan.rival_sums},
             target_norms=next(following) if plan.norms else None,
         )
 
@@ -102,13 +114,14 @@ class Statistics:
     rows: dict[Space, Embeddings]  # embeddings as used in each space
     row_norms: PerSample
     target_norms: Float[Tensor, "n t"] | None  # |w_{y_i}|
-    riesz: Callable[[float], Scalar]  # energy of the unit prototypes, for one power
+    riesz: Callable[[float], Scalar]  # `class_energy` for one power
     class_weight: Float[Tensor, " c"] | None = None  # of the classes that `targets` names
     weight_sum: Scalar | None = None  # over the classes in use, which may be a sample
     loss: Scalar | None = None  # sum of `loss_of_rows`; if set, it has gradients and the statistics have none
     logits: Mapping[Rest, RivalLogits] = field(default_factory=dict)  # of the classes that `targets` names
     noise: PerSample | None = None
     states: Mapping[int, TermState] = field(default_factory=dict)
+    rival_sums: Mapping[SimilaritySum, PerSample] = field(default_factory=dict)  # with several per class
 
     @classmethod
     def of(
@@ -124,10 +137,10 @@ class Statistics:
         return cls(
             **over_classes._asdict(),
             targets=targets,
-            num_classes=weight.shape[0],
+            num_classes=weight.shape[0] // plan.centers,
             rows=rows,
             row_norms=row_norms,
-            riesz=lambda power: riesz_energy(weight, power),
+            riesz=lambda power: class_energy(weight.unflatten(0, (-1, plan.centers)), power),
             class_weight=plan.class_weight,
             weight_sum=weight_sum(plan),
             logits=plan.logits,
@@ -147,7 +160,7 @@ class Statistics:
         if need.hardest:
             asked["hardest"] = self.hardest(space, column).value
         if need.mean:
-            asked["mean"] = self.rows[space] @ self._mean_prototype(space)
+            asked["mean"] = self._similarity_sum(SimilaritySum(space), column) / self.num_classes
         if need.norms:
             asked["norms"] = self._norms(space, column)
         if need.smoothing:
@@ -207,10 +220,24 @@ class Statistics:
 
     def _smoothing(self, space: Space, column: int) -> Smoothing:
         if self.class_weight is None:
-            return Smoothing(1.0, float(self.num_classes), self.rows[space] @ self.sums[plain_sum(space)])
+            similarity = self._similarity_sum(SimilaritySum(space), column)
+            return Smoothing(1.0, float(self.num_classes), similarity)
         assert self.weight_sum is not None
-        similarity = self.rows[space] @ self.sums[plain_sum(space)._replace(weighted=True)]
+        similarity = self._similarity_sum(SimilaritySum(space, weighted=True), column)
         return Smoothing(self.class_weight[self.targets[:, column]], self.weight_sum, similarity)
+
+    def _similarity_sum(self, which: SimilaritySum, column: int) -> PerSample:
+        """The sum over all classes: from a sum of prototypes, or if a class has several, from its rivals."""
+        if which not in self.rival_sums:
+            prototypes = self.sums[plain_sum(which.space)._replace(weighted=which.weighted)]
+            return self.rows[which.space] @ prototypes
+        total = self.rival_sums[which]
+        for other in range(self.targets.shape[1]):
+            similarity, labels = self.target[which.space][:, other], self.targets[:, other]
+            part = self.class_weight[labels] * similarity if which.weighted else similarity  # pyright: ignore
+            counts = (labels != self.targets[:, column]) | (other == column)  # two labels may be equal
+            total = total + torch.where(counts, part, 0.0)
+        return total
 
     def _rest(self, key: Rest, column: int) -> PerSample:
         logits = logits_of(key, self.logits)
@@ -231,6 +258,12 @@ class Statistics:
 
     def _others(self, column: int) -> list[int]:
         return [other for other in range(self.targets.shape[1]) if other != column]
+
+
+def class_energy(weight: ClassPrototypes, power: float) -> Scalar:
+    """Riesz energy of pairs of classes; with c prototypes each, the mean over their c^2 pairs."""
+    centers = weight.shape[1] if weight.ndim == 3 else 1
+    return riesz_energy(weight, power) / centers**2
 
 
 def check_asked(sums: Mapping[PrototypeSum, Any], space: Space) -> None:
