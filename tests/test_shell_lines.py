@@ -1,6 +1,7 @@
 """Every `tammes` line of README and Get started runs through the entry point, on small data.
 
 The words of a line stay as they are. What follows them makes it small: fewer epochs, small images, `--show`.
+Where no flag does, less stands ready for the line: a record trained on few digits, a single setting.
 """
 
 import re
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tammes.lab.cli import load_command, main, parse_command
+from tammes.lab.cli import main
+from tammes.lab.recipes import table2_free_features
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/get-started.md")
@@ -27,23 +29,21 @@ SMALL = {
     "train market1501": PEOPLE,
     "train faces/": TINY,
     "train ./photos": TINY,
-    "train --out": [],
     "reproduce toy": ["--epochs", "20", "--losses", "NormFace", "--out", "toy"],
     "reproduce table": ["--show"],
     "reproduce ablation": ["--show"],
-    "reproduce claims": None,  # six seconds; tests/lab/test_numbers.py fills its table by the same command
-    "demo": None,  # a minute; `make demo` and tests/lab/cli/test_pages.py
-    "reproduce table1 --check": None,  # trains for minutes; tests/lab/recipes/test_check.py
-    "reproduce table2 --free-features": None,  # minutes; tests/lab/cli/test_reproduce_table2.py
-    "reproduce figures": None,  # draws every row; tests/lab/cli/test_reproduce_tables.py
+    "reproduce table1 --check": [],
+    "reproduce table2 --free-features": [],
+    "reproduce figures": ["--results", "few", "--out", "figures"],
+    "demo": ["--epochs", "1"],
 }
-"""What is added to lines that begin so; None: only the flags are checked, and why."""
+"""What is added to lines that begin so."""
 
 
 def shell_lines(text: str) -> list[str]:
     """The commands of the fenced blocks, without comments."""
     blocks = [block for kind, block in FENCE.findall(text) if kind in ("", "sh", "bash")]
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    lines = "\n".join(blocks).replace("\\\n", " ").replace(".venv/bin/tammes ", "tammes ").splitlines()
     return [line.split("  #")[0].strip() for line in lines if line.startswith("tammes ")]
 
 
@@ -52,8 +52,9 @@ LINES = {line: page for page in PAGES for line in shell_lines((ROOT / page).read
 
 def test_lines_are_found():
     assert len(LINES) > 25
-    text = "```\ntammes a b  # why\nmake test\n```\n```python\ntammes = 1\n```\n"
-    assert shell_lines(text) == ["tammes a b"]
+    assert [start for start in SMALL if not any(line.startswith(f"tammes {start}") for line in LINES)] == []
+    text = "```\ntammes a b  # why\nmake test\n.venv/bin/tammes c\n```\n```python\ntammes = 1\n```\n"
+    assert shell_lines(text) == ["tammes a b", "tammes c"]
 
 
 def picture(color: tuple[int, int, int], path: Path, size: tuple[int, int] = (24, 24)) -> None:
@@ -101,6 +102,28 @@ def place(tmp_path_factory):
     return here
 
 
+@pytest.fixture
+def checked_row(place, few_digits, monkeypatch):
+    """The record of normface-s64 is one of few digits, so that training it again takes a second.
+
+    It is also the only record in few/, for the figures.
+    """
+    monkeypatch.chdir(place)
+    shutil.copy(few_digits(256) / "mnist.npz", place / "data")
+    for record in (place / "results" / "table1").glob("mnist-laptop-normface-s64*"):
+        record.unlink()
+    assert main(["reproduce", "table1", "--rows", "normface-s64", "--data-root", "data"]) == 0
+    (place / "few").mkdir()
+    shutil.copy(place / "results" / "table1" / "mnist-laptop-normface-s64.json", place / "few")
+
+
+@pytest.fixture
+def one_setting(monkeypatch):
+    """One of the 40 settings of Table 2 without a network."""
+    only = table2_free_features.Setting("cifar10", "long_tailed:10", "NormFace")
+    monkeypatch.setattr(table2_free_features, "all_settings", lambda: iter([only]))
+
+
 def words_of(line: str, place: Path) -> list[str]:
     """The words after `tammes`, with the shell's wildcards expanded and a single epoch."""
     words = shlex.split(line)[1:]
@@ -113,23 +136,19 @@ def place_glob(place: Path, word: str) -> list[Path]:
     return [path.relative_to(place) for path in place.glob(word)] if "*" in word and "/" in word else []
 
 
+@pytest.mark.usefixtures("checked_row", "one_setting")
 def test_every_line_runs(place, monkeypatch, capsys):
     """One test, since later lines use the runs of earlier ones."""
     monkeypatch.chdir(place)
     failed = {}
     for line in LINES:
         start = max((s for s in SMALL if line.removeprefix("tammes ").startswith(s)), key=len, default="")
-        more = SMALL[start] if start else []
-        words = words_of(line, place)
         try:
-            if more is None:
-                parse_command(load_command(words[0]), words[0], words[1:])
-                code = 0
-            else:
-                code = main([*words, *more])
+            code = main([*words_of(line, place), *SMALL.get(start, [])])
         except SystemExit as end:
             code = end.code
         said = capsys.readouterr()
         if code:
             failed[line] = said.err or said.out[-500:]
     assert failed == {}
+    assert len(list((place / "figures").glob("*.png"))) > 1

@@ -149,6 +149,33 @@ def test_formulas_are_drawn_and_docstrings_are_markdown(site):
     assert "<blockquote>" not in losses  # a bare doctest would be one
 
 
+def test_every_tex_command_is_known_to_the_converter(site):
+    unknown = {
+        (path.name, command)
+        for path in site.rglob("*.html")
+        for command in re.findall(r"<m[iot][a-z]*>(\\\w+)</m", path.read_text())
+    }
+    assert unknown == set()
+
+
+def test_formulas_have_upright_words_and_spaces_after_functions():
+    mathml = tool("site").mathml
+    assert "<mtext>samp</mtext>" in mathml("m_{samp}", "inline")
+    assert "mtext" not in mathml("c_{ij}", "inline")
+    assert "<mi>cos</mi><mspace" in mathml(r"\cos x", "inline")
+    assert "mspace" not in mathml(r"\cos(x)", "inline")
+
+
+def test_rows_that_name_a_group_span_the_table(site):
+    span = tool("site").span_groups
+    assert span("<tr>\n<td><em>a</em></td>\n<td></td>\n<td></td>\n</tr>") == (
+        '<tr><td colspan="3"><em>a</em></td></tr>'
+    )
+    row = "<tr>\n<td><em>a</em></td>\n<td>1</td>\n</tr>"
+    assert span(row) == row
+    assert '<td colspan="9"><em>Claim 1' in (site / "claims.html").read_text()
+
+
 def test_docstrings_become_markdown():
     to_markdown = tool("docstrings").to_markdown
     assert to_markdown("The angle :math:`\\theta`.") == "The angle $\\theta$."

@@ -44,6 +44,9 @@ LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?\)")
 IMAGE = re.compile(r'(<img src=")([^"]+)(")')
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
+SUBSCRIPT = re.compile(r"_\{(sm|[a-z]{3,})\}")  # words; two letters are indices, as in c_{ij}
+FUNCTION = re.compile(r"(<mi>(?:cos|sin|log|exp)</mi>)(?=<m(?:i|n|sub|sup|frac|sqrt)\b)")
+GROUP = re.compile(r"<tr>\s*<td([^>]*)>(<em>.*?</em>)</td>((?:\s*<td[^>]*></td>)+)\s*</tr>")
 NAME = re.compile(r"<a\b.*?</a>|<h1.*?</h1>|<code>(?:tammes\.)?((?:\w+\.)*)(\w+)(?:\(\))?</code>", re.DOTALL)
 
 
@@ -75,7 +78,7 @@ def api_pages() -> Iterator[tuple[str, str]]:
     ]
     for room, about in ROOMS.items():
         package = f"tammes.{room}"
-        lines += [f"- [`{package}`]({room}.md): {about}"]
+        lines += [f"- [`{package}`]({room}.md): {about}", f"  {_index(package, room, names[package])}"]
         more = _entries(f"{package}.functional", names.get(f"{package}.functional", []))
         entries = [*_entries(package, names[package]), *more]
         yield f"api/{room}.md", "\n".join([f"# {package}", "", about, "", *entries])
@@ -89,6 +92,11 @@ def api_pages() -> Iterator[tuple[str, str]]:
     for room in LABS:
         lab += _entries(f"tammes.lab.{room}", names[f"tammes.lab.{room}"])
     yield "api/lab.md", "\n".join(lab)
+
+
+def _index(package: str, page: str, names: list[str]) -> str:
+    """The names of a package in one line, each a link to its entry."""
+    return ", ".join(f"[{name}]({page}.md#{package}.{name})" for name in sorted(names, key=str.lower))
 
 
 def _entries(package: str, names: list[str]) -> list[str]:
@@ -177,13 +185,33 @@ def _target(here: str, path: str, target: str) -> str:
 
 
 def on_page_content(text: str, page: Any, **_: Any) -> str:
-    """Render formulas as MathML, and link public names to the API reference."""
+    """Render formulas as MathML, span group rows of tables, and link public names to the API reference."""
 
     def formula(match: re.Match[str]) -> str:
-        display = "block" if match[1] == "div" else "inline"
-        return convert(html.unescape(match[2]).strip(), display=display)
+        return mathml(html.unescape(match[2]).strip(), "block" if match[1] == "div" else "inline")
 
-    return link_names(FORMULA.sub(formula, text), page.url, entries())
+    return link_names(span_groups(FORMULA.sub(formula, text)), page.url, entries())
+
+
+def mathml(tex: str, display: str) -> str:
+    r"""MathML of a formula, with what the converter leaves out: arg, upright words, spaces after functions.
+
+    >>> mathml(r"\cos x", "inline").count('<mspace width="0.167em" />')
+    1
+    """
+    tex = tex.replace(r"\arg", r"\operatorname{arg}\,")
+    tex = SUBSCRIPT.sub(r"_{\\text{\1}}", tex)
+    return FUNCTION.sub(r'\1<mspace width="0.167em" />', convert(tex, display=display))
+
+
+def span_groups(text: str) -> str:
+    """Rows of tables that name a group, a cell in italics and empty ones, become one wide cell."""
+
+    def span(match: re.Match[str]) -> str:
+        cells = 1 + match[3].count("<td")
+        return f'<tr><td colspan="{cells}"{match[1]}>{match[2]}</td></tr>'
+
+    return GROUP.sub(span, text)
 
 
 def link_names(text: str, here: str, known: dict[str, str]) -> str:
