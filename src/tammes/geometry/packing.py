@@ -132,7 +132,8 @@ def pack(
         d: Number of dimensions, at least 2.
         start: Points to improve: (k, d), or the path of a .npy or text file. The result is never worse.
         seed: Seed of the starts. The same seed gives the same points, unless time runs out.
-        restarts: Number of random starts. Default: chosen by problem size.
+        restarts: Number of random starts, which also sets the size of later rounds. Default: chosen by
+            problem size.
         time_limit: Seconds after which the best packing so far is returned, as on Ctrl-C. None for no limit.
         polish: Polish with linear programs; if False, only increase s.
         method: "riesz" descends the paper's Riesz energy (eq. 2.4) with growing t instead, for comparison.
@@ -160,7 +161,8 @@ def pack(
     else:
         goal = math.cos(bound.angle)
         terms = CosineTerms(k) if polish and small(k, d) else None
-        search = PackingSearch(Cosines(), terms, 1 - goal, goal, clock, progress, further_starts(k, d, seed))
+        further = further_starts(restarts, k, d, seed)
+        search = PackingSearch(Cosines(), terms, 1 - goal, goal, clock, progress, further)
         with _searching(search, k, d):
             if given is not None:
                 search.improve(given[None].to(where))
