@@ -177,7 +177,13 @@ def pack(
 
 
 def softmax_code(
-    k: int, d: int, *, seed: int = 0, restarts: int | None = None, time_limit: float | None = 60.0
+    k: int,
+    d: int,
+    *,
+    start: Prototypes | np.ndarray | str | Path | None = None,
+    seed: int = 0,
+    restarts: int | None = None,
+    time_limit: float | None = 60.0,
 ) -> SoftmaxCode:
     r"""Prototypes and features, one per class, that maximise the smallest sample margin (paper, Theorem 2.2).
 
@@ -185,7 +191,8 @@ def softmax_code(
 
     Both are free, and no packing is given; yet the prototypes become one, a feature coincides
     with its prototype where that touches another, and gamma is 1 - cos of the largest class margin (not
-    the chord, as in the paper's proof). `pack` finds the same optimum faster and takes the same arguments.
+    the chord, as in the paper's proof). `pack` finds the same optimum faster; `k` to `time_limit` are its
+    arguments too. With `start`, prototypes to improve, features begin on the prototypes.
 
     >>> round(softmax_code(4, 3).gamma, 9)
     1.333333333
@@ -196,8 +203,12 @@ def softmax_code(
     softness = 1 - math.cos(largest_class_margin(k, d).angle)
     terms = MarginTerms(k) if small(2 * k, d) else None
     search = PackingSearch(NegativeMargins(), terms, softness, -softness, clock, None)
+    given = None if start is None else _checked_start(start, k, d)
     with _searching(search, 2 * k, d):
-        search.run(random_starts(restarts, 2 * k, d, seed))
+        if given is None:
+            search.run(random_starts(restarts, 2 * k, d, seed))
+        else:
+            search.improve(torch.cat([given, given])[None])
     _warn_if_cut_short(clock)
     weight, features = normalize(search.points.double()).chunk(2)
     return SoftmaxCode(weight, features, float(gamma_min(features, weight, torch.arange(k))))
