@@ -2,11 +2,13 @@
 
 Run: python -m benchmarks.packing         (all, into results/packing.json)
      python -m benchmarks.packing huge    (one part: d=3, d=4, d=5, codes, table, "against Adam", huge)
+     python -m benchmarks.packing --table docs/packing.md    (no search: the page from the record)
 
-The table, d = 4 to 8 and k up to 64, takes an hour on two cores. Finished rows are kept: rerun to
+The table, d = 4 to 8 and k up to 64, takes about 40 minutes of CPU. Finished rows are kept: rerun to
 continue. Each row records the load average; if it is above 2, compare CPU seconds.
 """
 
+import argparse
 import json
 import math
 import os
@@ -24,6 +26,7 @@ from benchmarks.timing import peak_bytes
 from tammes.geometry.packing import pack
 from tammes.geometry.sphere import normalize
 from tammes.lab.record_stamp import commit, stamp, write_record
+from tammes.lab.report.tables import fill
 
 RESULTS = Path("results/packing.json")
 
@@ -64,14 +67,15 @@ CODES = {
 }
 
 
-def cell(k: int, d: int, time_limit: float | None = None) -> dict[str, Any]:
+def cell(k: int, d: int, *, restarts: int | None = None, time_limit: float | None = None) -> dict[str, Any]:
     """One size, on one thread."""
     torch.set_num_threads(1)
     before = time.process_time()
-    packing = pack(k, d, time_limit=time_limit)
+    packing = pack(k, d, restarts=restarts, time_limit=time_limit)
     return {
         "k": k,
         "d": d,
+        "restarts": restarts,
         "angle_deg": math.degrees(packing.angle),
         "cosine": math.cos(packing.angle),
         "bound_deg": math.degrees(packing.bound),
@@ -91,13 +95,18 @@ def codes() -> dict[str, Any]:
     return {"rows": [{"code": name} | cell(*size, time_limit=60.0) for name, size in CODES.items()]}
 
 
-def table(dimensions: range = range(4, 9), largest: int = 64) -> dict[str, Any]:
+FULL, FEW = 45, 24
+"""Up to the first size, rows of the table have the default number of starts; beyond it, this many."""
+
+
+def table(processes: int, dimensions: range = range(4, 9), largest: int = 64) -> dict[str, Any]:
     """Every size up to `largest`; rows that are already in the results file are kept."""
     rows = json.loads(RESULTS.read_text()).get("table", {}).get("rows", []) if RESULTS.exists() else []
     done = {(row["k"], row["d"]) for row in rows}
     missing = [(k, d) for k in range(2, largest + 1) for d in dimensions if (k, d) not in done]
-    with ProcessPoolExecutor(2) as pool:
-        for future in as_completed([pool.submit(cell, *size) for size in missing]):
+    with ProcessPoolExecutor(processes) as pool:
+        jobs = [pool.submit(cell, k, d, restarts=None if k <= FULL else FEW) for k, d in missing]
+        for future in as_completed(jobs):
             rows = sorted([*rows, future.result()], key=lambda row: (row["d"], row["k"]))
             found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
             write_record(RESULTS, found | {"table": {"rows": rows, "how": HOW | stamp(seconds=0.0)}})
@@ -124,6 +133,25 @@ def draw(rows: list[dict[str, Any]]) -> None:
     angles.legend()
     figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
     pyplot.close(figure)
+
+
+def page_table(rows: list[dict[str, Any]]) -> str:
+    """The angles in degrees with the gap to the bound, one line for each k and one column for each d."""
+    dimensions = sorted({row["d"] for row in rows})
+    cells = {
+        (row["k"], row["d"]): f"{row['angle_deg']:.4f} ({row['gap_deg']:.2f})"
+        for row in rows
+        if row["k"] > row["d"] + 1
+    }
+    lines = [
+        f"| {' | '.join(['k', *(f'd = {d}' for d in dimensions)])} |",
+        f"|{'---|' * (len(dimensions) + 1)}",
+        *(
+            f"| {' | '.join([str(k), *(cells.get((k, d), '') for d in dimensions)])} |"
+            for k in sorted({k for k, _ in cells})
+        ),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def adam_on_largest_cosine(k: int, d: int, seconds: float, lr: float = 0.01) -> float:
@@ -183,8 +211,9 @@ def huge(k: int, d: int, time_limit: float) -> dict[str, Any]:
 
 
 HOW = {"seed": 0, "threads": 1, "time_limit": None}
+"""What rows of the table share; each has its own number of restarts."""
 
-PARTS: dict[str, tuple[int, Callable[[], dict[str, Any]]]] = {
+PARTS: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
     "d=3": (1, partial(small, 3)),
     "d=4": (1, partial(small, 4)),
     "d=5": (1, partial(small, 5)),
@@ -196,14 +225,22 @@ PARTS: dict[str, tuple[int, Callable[[], dict[str, Any]]]] = {
 """Name of a part to its threads and what it measures."""
 
 
-def main(names: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Run the named parts, or all; write each to the results file, with its own stamp, when it is done."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.packing")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--processes", type=int, default=2, help="Processes for the table, one thread each.")
+    parser.add_argument("--table", type=Path, metavar="PAGE", help="Fill in the table; run nothing.")
+    options = parser.parse_args(arguments)
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in names or PARTS:
+    if options.table is not None:
+        fill(options.table, "packing", page_table(found["table"]["rows"]))
+        return
+    for name in options.parts or PARTS:
         threads, measure = PARTS[name]
         torch.set_num_threads(threads)
         start = time.perf_counter()
-        found[name] = measure()
+        found[name] = measure(options.processes) if name == "table" else measure()
         how = {"threads": threads, "seed": 0} | stamp(seconds=time.perf_counter() - start)
         found[name]["how"] = how
         print(name, {key: found[name][key] for key in found[name].keys() - {"rows", "how"}}, flush=True)

@@ -44,6 +44,26 @@ def test_the_softmax_code_is_a_tammes_code_where_nothing_rattles(k, d):
     torch.testing.assert_close(code.features, code.weight, atol=1e-4, rtol=0)
 
 
+def test_no_softmax_code_is_found_near_a_packing_that_beats_it():
+    """Theorem 2.2, from the other side: descent that starts at the optimal packing ends where it began."""
+    packing = pack(9, 3)
+    code = softmax_code(9, 3, start=packing.points)
+    assert code.gamma == pytest.approx(packing.gamma, abs=1e-9)
+    torch.testing.assert_close(
+        code.weight @ code.weight.T, packing.points @ packing.points.T, atol=1e-6, rtol=0
+    )
+
+
+def test_a_start_is_improved():
+    rough = normalize(
+        pack(9, 3).points + 0.05 * torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
+    )
+    before = float(gamma_min(rough, rough, torch.arange(9)))
+    assert softmax_code(9, 3, start=rough).gamma > before + 0.01
+    with pytest.raises(ValueError, match="start must have shape"):
+        softmax_code(8, 3, start=rough)
+
+
 @pytest.mark.parametrize("dimensions", [(1, 2), (1, 3), (2, 2), (1, 1, 2), (1, 1, 1), (2, 3, 1)])
 def test_the_orthoplex_regime_is_a_family_of_simplices_at_right_angles(dimensions):
     """d + 2 <= k <= 2 d: regular simplices in k - d orthogonal spaces of any dimensions have 90 degrees

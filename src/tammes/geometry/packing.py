@@ -132,7 +132,8 @@ def pack(
         d: Number of dimensions, at least 2.
         start: Points to improve: (k, d), or the path of a .npy or text file. The result is never worse.
         seed: Seed of the starts. The same seed gives the same points, unless time runs out.
-        restarts: Number of random starts. Default: chosen by problem size.
+        restarts: Number of random starts, which also sets the size of later rounds. Default: chosen by
+            problem size.
         time_limit: Seconds after which the best packing so far is returned, as on Ctrl-C. None for no limit.
         polish: Polish with linear programs; if False, only increase s.
         method: "riesz" descends the paper's Riesz energy (eq. 2.4) with growing t instead, for comparison.
@@ -160,7 +161,8 @@ def pack(
     else:
         goal = math.cos(bound.angle)
         terms = CosineTerms(k) if polish and small(k, d) else None
-        search = PackingSearch(Cosines(), terms, 1 - goal, goal, clock, progress, further_starts(k, d, seed))
+        further = further_starts(restarts, k, d, seed)
+        search = PackingSearch(Cosines(), terms, 1 - goal, goal, clock, progress, further)
         with _searching(search, k, d):
             if given is not None:
                 search.improve(given[None].to(where))
@@ -175,7 +177,13 @@ def pack(
 
 
 def softmax_code(
-    k: int, d: int, *, seed: int = 0, restarts: int | None = None, time_limit: float | None = 60.0
+    k: int,
+    d: int,
+    *,
+    start: Prototypes | np.ndarray | str | Path | None = None,
+    seed: int = 0,
+    restarts: int | None = None,
+    time_limit: float | None = 60.0,
 ) -> SoftmaxCode:
     r"""Prototypes and features, one per class, that maximize the smallest sample margin (paper, Theorem 2.2).
 
@@ -183,7 +191,8 @@ def softmax_code(
 
     Both are free, and no packing is given; yet the prototypes become one, a feature coincides
     with its prototype where that touches another, and gamma is 1 - cos of the largest class margin (not
-    the chord, as in the paper's proof). `pack` finds the same optimum faster and takes the same arguments.
+    the chord, as in the paper's proof). `pack` finds the same optimum faster; `k` to `time_limit` are its
+    arguments too. With `start`, prototypes to improve, features begin on the prototypes.
 
     >>> round(softmax_code(4, 3).gamma, 9)
     1.333333333
@@ -194,8 +203,12 @@ def softmax_code(
     softness = 1 - math.cos(largest_class_margin(k, d).angle)
     terms = MarginTerms(k) if small(2 * k, d) else None
     search = PackingSearch(NegativeMargins(), terms, softness, -softness, clock, None)
+    given = None if start is None else _checked_start(start, k, d)
     with _searching(search, 2 * k, d):
-        search.run(random_starts(restarts, 2 * k, d, seed))
+        if given is None:
+            search.run(random_starts(restarts, 2 * k, d, seed))
+        else:
+            search.improve(torch.cat([given, given])[None])
     _warn_if_cut_short(clock)
     weight, features = normalize(search.points.double()).chunk(2)
     return SoftmaxCode(weight, features, float(gamma_min(features, weight, torch.arange(k))))

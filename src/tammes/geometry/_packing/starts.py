@@ -30,14 +30,14 @@ def all_starts(restarts: int | None, k: int, d: int, seed: int, known: list[Floa
     return torch.cat([*parts, *(shaken(code, generator)[None] for code in known)])
 
 
-def further_starts(k: int, d: int, seed: int) -> Further | None:
+def further_starts(restarts: int | None, k: int, d: int, seed: int) -> Further | None:
     """More symmetric starts, and the best code so far with some points moved to its deepest holes.
 
     None if a known code has this size: the first round shows whether it can be improved easily.
     """
     if not _structured(k, d) or any(code.k == k for code in codes_in(d)):
         return None
-    count, generator = default_restarts(k, d), _generator(seed, 2)
+    count, generator = default_restarts(k, d) if restarts is None else restarts, _generator(seed, 2)
 
     def further(best: Float[Tensor, "rows d"]) -> tuple[Points, Points]:
         moved = shaken(relocated(best, min(count, _RELOCATED), generator), generator)

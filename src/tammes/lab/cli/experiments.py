@@ -136,21 +136,40 @@ class Limits:
     examples:
       tammes reproduce limits --part minority
       tammes reproduce limits --part codes --largest 16
+      tammes reproduce limits --show --fill docs/theory.md
     """
 
     part: Literal["all", "losses", "minority", "codes"] = "all"
-    """Part to compute."""
+    """Part to compute and print."""
     largest: int = 32
     """Largest number of classes for the softmax codes."""
     out: str = "results"
     """Directory for the record and the figure."""
+    jobs: int = 1
+    """Number of rows to compute in parallel."""
+    show: bool = False
+    """Print existing results without computing."""
+    fill: str | None = None
+    """Also write the tables into this Markdown page, between its `<!-- limits PART -->` markers."""
 
     def run(self) -> int:
-        from tammes.lab.recipes.limits import PARTS, reproduce_limits
+        from tammes._common import checks
+        from tammes.lab.cli.printing import print_grid
+        from tammes.lab.recipes.limits import PARTS, read_limits, reproduce_limits
+        from tammes.lab.report.limits_tables import GRIDS
+        from tammes.lab.report.tables import fill, to_markdown
 
         parts = PARTS if self.part == "all" else (self.part,)
-        path = reproduce_limits(parts=parts, largest=self.largest, out=self.out, report=_print_now)
-        print(f"Written: {path}")
+        path, jobs = Path(self.out) / "limits.json", checks.at_least("jobs", self.jobs, 1)
+        if not self.show:
+            reproduce_limits(parts=parts, largest=self.largest, out=self.out, jobs=jobs, report=_print_now)
+            print(f"Written: {path}")
+        record = read_limits(path)
+        for part in parts:
+            if rows := list(record.get(part, {}).values()):
+                print_grid(grid := GRIDS[part](rows))
+                if self.fill is not None:
+                    fill(Path(self.fill), f"limits {part}", to_markdown(grid))
         return 0
 
 

@@ -6,9 +6,11 @@ Run: tammes reproduce limits
 
 import json
 import math
+import multiprocessing
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,24 @@ import torch
 from tammes._common.checks import reading
 from tammes.geometry.margins import class_margin, gamma_min
 from tammes.geometry.packing import pack, softmax_code
-from tammes.geometry.sphere import angle
+from tammes.geometry.sphere import angle, normalize
 from tammes.lab.recipes import table2
 from tammes.lab.recipes.row_records import read_rows
 from tammes.lab.record_stamp import commit, stamp, write_record
 from tammes.lab.report.minority_figure import draw_minority_collapse
 from tammes.lab.training.record_checks import check_list
-from tammes.losses import LDAM, ArcFace, CosFace, CrossEntropy, LMSoftmax, NormFace, Objective, ZeroCentroid
+from tammes.losses import (
+    LDAM,
+    ArcFace,
+    CosFace,
+    CrossEntropy,
+    LMSoftmax,
+    NormFace,
+    Objective,
+    SampleMargin,
+    SphereFace,
+    ZeroCentroid,
+)
 from tammes.theory import free_features
 
 Job = tuple[str, Callable[[], dict[str, Any]]]
@@ -35,13 +48,15 @@ SCALE = 16.0
 LOSSES: dict[str, Objective] = {
     "NormFace": NormFace(scale=SCALE),
     "CosFace": CosFace(scale=SCALE, margin=0.35),
+    "SphereFace": SphereFace(scale=SCALE, margin=1.5),
     "ArcFace": ArcFace(scale=SCALE, margin=0.3),
     "LM-Softmax (mean)": LMSoftmax(scale=SCALE),
     "LM-Softmax (lse)": LMSoftmax(scale=SCALE, reduction="lse"),
+    "R_sm": SampleMargin(),
 }
 
 CLASSES, DIMENSIONS, FREQUENT = 10, 64, 5000
-RATIOS = (1, 3, 10, 30, 100, 300, 1000)
+RATIOS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 100_000)
 DECAY = 0.005
 IMBALANCED: dict[str, Objective] = {
     "NormFace": NormFace(scale=5.0),
@@ -54,6 +69,12 @@ IMBALANCED: dict[str, Objective] = {
 R_W = 100.0
 
 
+CODE_DIMENSIONS = range(2, 9)
+STARTS = 4
+"""Random starts of the search for a packing and of that for a softmax code."""
+ALIKE, ABOVE = 1e-3, 1e-7
+"""Cosines and values of gamma nearer than these count as equal."""
+
 PARTS = ("losses", "minority", "codes")
 
 
@@ -62,6 +83,7 @@ def reproduce_limits(
     parts: Sequence[str] = PARTS,
     largest: int = 32,
     out: str = "results",
+    jobs: int = 1,
     report: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Compute the rows that limits.json in `out` lacks, draw the figure, and return the path of the record.
@@ -70,25 +92,39 @@ def reproduce_limits(
         parts: which of the three tables to compute.
         largest: largest number of classes of the softmax codes.
         out: directory for the record and the figure.
+        jobs: number of processes.
         report: called with a line of text for each row that is finished and saved.
     """
     path = Path(out) / "limits.json"
-    record = _earlier(path)
+    record = read_limits(path)
     for part in parts:
         rows = record.setdefault(part, {})
-        for key, compute in cells(part, largest):
-            if key in rows:
-                continue
-            start, cpu = time.perf_counter(), time.process_time()
-            row = compute()
-            seconds = time.perf_counter() - start
-            rows[key] = row | {"cpu_seconds": round(time.process_time() - cpu, 2), "commit": commit()}
-            write_record(path, record | {"config": experiment_settings()} | stamp(seconds=seconds))
+        missing = [(key, compute) for key, compute in cells(part, largest) if key not in rows]
+        for key, row in _computed(missing, jobs):
+            rows[key] = row | {"commit": commit()}
+            write_record(path, record | {"config": experiment_settings()} | stamp(seconds=row["cpu_seconds"]))
             report(f"{part}: {key}")
     if minority := list(record.get("minority", {}).values()):
         figure = Path(out) / "minority_collapse.png"
         draw_minority_collapse(minority, figure, trained_rows(Path(out) / "table2"))
     return path
+
+
+def _computed(missing: Sequence[Job], jobs: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows as they are finished; with several jobs, each in a process of its own."""
+    if jobs == 1:
+        yield from ((key, timed(compute)) for key, compute in missing)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        keys = {pool.submit(timed, compute): key for key, compute in missing}
+        for future in as_completed(keys):
+            yield keys[future], future.result()
+
+
+def timed(compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A row with the CPU seconds it took."""
+    start = time.process_time()
+    return compute() | {"cpu_seconds": round(time.process_time() - start, 2)}
 
 
 def trained_rows(folder: Path) -> list[dict[str, Any]]:
@@ -118,8 +154,8 @@ def trained_rows(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _earlier(path: Path) -> dict[str, Any]:
-    """The rows already in the record."""
+def read_limits(path: Path) -> dict[str, Any]:
+    """The rows of a record by part and key; none if there is no such file."""
     if not path.is_file():
         return {}
     with reading(path, "Delete it and compute its rows again."):
@@ -145,6 +181,7 @@ def experiment_settings() -> dict[str, Any]:
             "weight decay of CE": DECAY,
             "weight of R_w": R_W,
         },
+        "codes": {"random starts": STARTS, "time limit": None},
         "seed": 0,
     }
 
@@ -162,7 +199,7 @@ def cells(part: str, largest: int) -> Iterator[Job]:
                     yield f"{name} {ratio} {centered}", partial(minority_row, name, ratio, centered)
     else:
         for k in range(3, largest + 1):
-            for d in range(2, 9):
+            for d in CODE_DIMENSIONS:
                 yield f"{k} {d}", partial(code_row, k, d)
 
 
@@ -200,22 +237,42 @@ def minority_row(name: str, ratio: int, centered: bool) -> dict[str, Any]:
 
 
 def code_row(k: int, d: int) -> dict[str, Any]:
-    """The softmax code found by descent, next to the packing."""
-    packing, code = pack(k, d), softmax_code(k, d)
-    return {
-        "k": k,
-        "d": d,
+    """A softmax code and a packing, found apart; the worse search then goes on from the other's result."""
+    how = {"restarts": STARTS, "time_limit": None}
+    packing, code = pack(k, d, **how), softmax_code(k, d, **how)
+    row: dict[str, Any] = {"k": k, "d": d, "packing_alone": packing.gamma, "softmax_alone": code.gamma}
+    if code.gamma > packing.gamma + ABOVE:
+        packing = pack(k, d, start=normalize(code.weight + code.features), **how)
+    elif code.gamma < packing.gamma - ABOVE:
+        code = softmax_code(k, d, start=packing.points, **how)
+    return row | {
         "packing_gamma": packing.gamma,
         "softmax_gamma": code.gamma,
         "packing_deg": math.degrees(packing.angle),
         "softmax_deg": math.degrees(float(class_margin(code.weight))),
-        "features_off_deg": math.degrees(_largest_angle(code.features, code.weight)),
+        "features_off_deg": math.degrees(float(angle(code.features, code.weight).max())),
+        "cosines_off": _cosine_gap(packing.points, code.weight),
         "rattlers": len(packing.rattlers),
+        "orthogonal_parts": orthogonal_parts(code.weight),
     }
 
 
-def _largest_angle(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float(angle(a, b).max())
+def _cosine_gap(a: torch.Tensor, b: torch.Tensor) -> float:
+    """How far the sorted cosines of two codes differ; 0 if they are one code up to an isometry."""
+    k = len(a)
+    rows, columns = torch.triu_indices(k, k, 1)
+    first, second = ((points @ points.T)[rows, columns].sort().values for points in (a, b))
+    return float((first - second).abs().max())
+
+
+def orthogonal_parts(weight: torch.Tensor) -> list[int]:
+    """Sizes of the parts of a code that are orthogonal to each other, to `ALIKE`, largest first."""
+    met = weight @ weight.T
+    reach = (met.abs() > ALIKE).to(met.dtype)
+    for _ in range(len(weight).bit_length()):
+        reach = ((reach @ reach) > 0).to(met.dtype)
+    parts = {tuple(row.nonzero().flatten().tolist()) for row in reach}
+    return sorted(map(len, parts), reverse=True)
 
 
 def _quietly(objective: Objective, counts: list[float], d: int, **options: Any) -> Any:
