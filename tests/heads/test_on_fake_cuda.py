@@ -104,6 +104,11 @@ def test_nor_does_one_with_several_prototypes_per_class(objective):
     assert_no_waiting(objective, centers=2)
 
 
+def test_nor_do_fast_products():
+    assert torch.get_autocast_dtype("cuda") == torch.float16  # whose range has to be minded
+    assert_no_waiting(OBJECTIVES["CosFace"], fast_products=True)
+
+
 @every_objective
 def test_a_streamed_backward_does_not_wait_for_the_device(objective, monkeypatch):
     plans = []

@@ -20,7 +20,8 @@ from torch import Tensor
 from tammes._common import checks
 from tammes._common.row_blocks import at_least_single, row_slices
 from tammes._common.types import Embeddings
-from tammes.metrics.retrieval import Metric, check_both, in_metric
+from tammes.metrics._query_gallery import check_both, in_metric
+from tammes.metrics.retrieval import Metric
 
 
 @torch.no_grad()

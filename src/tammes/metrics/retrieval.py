@@ -25,7 +25,7 @@ from torch import Tensor
 from tammes._common import checks, tensor_checks
 from tammes._common.row_blocks import at_least_single
 from tammes._common.types import Embeddings, Labels
-from tammes.geometry.sphere import normalize
+from tammes.metrics._query_gallery import check_both, in_metric
 
 Metric = Literal["cosine", "euclidean"]
 
@@ -146,23 +146,6 @@ def _score_blocks(
         yield part, scores if half_squares is None else scores.sub_(half_squares)
 
 
-def in_metric(
-    metric: Metric, queries: Embeddings, gallery: Float[Tensor, "g d"]
-) -> tuple[Embeddings, Float[Tensor, "g d"]]:
-    """Embeddings whose Euclidean distances are in the order that `metric` asks for.
-
-    For "euclidean" they are scaled and centred, which changes all distances by the same factor, so that
-    squares of large entries do not overflow and a common offset does not cancel.
-    """
-    if metric == "cosine":
-        return normalize(queries), normalize(gallery)
-    peak = torch.maximum(queries.abs().amax(), gallery.abs().amax())
-    peak = torch.where(peak > 0, peak, 1.0)
-    queries, gallery = queries / peak, gallery / peak
-    centre = gallery.mean(0)
-    return queries - centre, gallery - centre
-
-
 def _query_blocks(queries: int, gallery: int) -> Iterator[slice]:
     size = max(1, TILE // gallery)
     return (slice(first, min(first + size, queries)) for first in range(0, queries, size))
@@ -252,19 +235,6 @@ def _at_least(scores: Float[Tensor, "b g"], wanted: Float[Tensor, "b most"]) -> 
 def _check(queries: Tensor, gallery: Tensor, asked: Shots, held: Shots) -> None:
     check_both(queries, gallery)
     _check_shots(asked, held, len(queries), len(gallery))
-
-
-def check_both(queries: Tensor, gallery: Tensor) -> None:
-    """Check that both are finite matrices with the same number of columns."""
-    for name, matrix in (("queries", queries), ("gallery", gallery)):
-        tensor_checks.check_matrix(name, matrix)
-        if not torch.isfinite(matrix.sum()):  # far cheaper than checking every entry
-            tensor_checks.check_finite(name, matrix)
-    if queries.shape[1] != gallery.shape[1]:
-        raise ValueError(
-            f"queries and gallery must have the same number of columns, got {queries.shape[1]} and "
-            f"{gallery.shape[1]}. Embed both with the same network."
-        )
 
 
 def _check_shots(asked: Shots, held: Shots, queries: int, gallery: int) -> None:
