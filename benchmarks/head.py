@@ -179,22 +179,45 @@ FAMILY = {
     "CurricularFace": "CurricularFace",
     "MVSoftmax": "MVSoftmax",
     "Circle": "Circle",
+    "AdaCos": "AdaCos",
 }
+
+
+CENTERS = 3
+SUB_CENTERS = f"ArcFace, {CENTERS} sub-centers"
+
+
+def sub_centers(batch: Batch) -> Callable[[], None]:
+    """The step of a head with as many prototypes as `batch`, several for each class."""
+    k = batch.k // CENTERS
+    head = PrototypeHead(batch.d, k, parse("ArcFace(s=64, m=0.5)"), centers=CENTERS, device=DEVICE)
+    head.weight.data = batch.weight.detach()[: k * CENTERS].view(head.weight.shape)
+    labels = batch.labels % k
+
+    def run() -> None:
+        head.weight.grad = batch.embeddings.grad = None
+        head(batch.embeddings, labels).backward()
+
+    return run
 
 
 def family() -> dict[str, Any]:
     """Time and memory of a step for each loss, relative to ArcFace in the same head."""
     n, d, k = 256, 512, 100_000
     batch, rows = Batch(n, d, k), {}
+    contenders = {"ArcFace": ours(batch, "ArcFace(s=64, m=0.5)"), SUB_CENTERS: sub_centers(batch)}
+    rows[SUB_CENTERS] = ratios(timing.side_by_side(contenders, rounds=5, device=DEVICE), "ArcFace")
     for name, text in FAMILY.items():
         pair = {"ArcFace": "ArcFace(s=64, m=0.5)", name: text}
         contenders = {one: ours(batch, own, class_counts=range(1, k + 1)) for one, own in pair.items()}
         rows[name] = ratios(timing.side_by_side(contenders, rounds=5, device=DEVICE), "ArcFace")
-    memory = {name: fresh("family_memory", name) for name in ("ArcFace", *FAMILY)}
+    memory = {name: fresh("family_memory", name) for name in ("ArcFace", *FAMILY, SUB_CENTERS)}
     return {f"n={n}, d={d}, k={k}": rows, "megabytes": memory}
 
 
 def family_memory(name: str) -> float:
+    if name == SUB_CENTERS:
+        return extra_megabytes(sub_centers, 256, 100_000)
     text = FAMILY.get(name, "ArcFace(s=64, m=0.5)")
     return extra_megabytes(lambda batch: ours(batch, text, class_counts=range(1, batch.k + 1)), 256, 100_000)
 

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 import runpy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,29 @@ def test_the_scale_is_a_parameter_of_the_head(tmp_path):
     head.objective = "CosFace(s=12, m=0.3)"
     assert head.scales is None
     assert len(head.param_groups()) == 1
+
+
+@pytest.mark.parametrize("make", [partial(torch.optim.SGD, momentum=0.9), torch.optim.AdamW])
+def test_checkpoints_have_the_optimizer_state_of_the_scale(make, tmp_path):
+    z, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 4, 0])
+    text = "CosFace(s=Learnable(8), m=0.2) + NormFace(s=Learnable(4))"
+    head, other, plain = (PrototypeHead(4, 5, objective) for objective in (text, text, "NormFace(s=4)"))
+    optimizers = [make(one.param_groups(lr=0.1)) for one in (head, other, plain)]
+
+    def step(head, optimizer):
+        optimizer.zero_grad()
+        head(z, labels).backward()
+        optimizer.step()
+
+    step(head, optimizers[0])
+    save_head(tmp_path / "head", head, optimizer=optimizers[0])
+    load_head(tmp_path / "head", other, optimizer=optimizers[1])
+    load_head(tmp_path / "head", plain, optimizer=optimizers[2])  # the scales are not needed
+    assert set(optimizers[2].state[plain.weight]) == set(optimizers[0].state[head.weight])
+    step(head, optimizers[0])
+    step(other, optimizers[1])
+    for name, scale in head.scales.items():
+        assert torch.equal(other.scales[name], scale)
 
 
 def test_the_meta_device():

@@ -31,6 +31,9 @@ from tammes.heads._ranks.handshake import together
 from tammes.heads.prototype import PrototypeHead
 from tammes.heads.sharded import ShardedPrototypeHead
 
+SCALES = "scales."
+"""Start of the names of the learned scales' optimizer state, after `STATE`."""
+
 Result = TypeVar("Result")
 Tensors = dict[str, Tensor]
 
@@ -42,7 +45,7 @@ def save_head(
     optimizer: Optimizer | None = None,
     classes: Sequence[str] | None = None,
 ) -> None:
-    """Save the prototypes, and optionally their optimizer state, to a new folder.
+    """Save the prototypes, learned scales and, optionally, their optimizer state to a new folder.
 
     With a sharded head, all ranks must call it with a path on a shared file system. The folder appears only
     once it is complete. The optimizer's hyperparameters (its parameter groups) are not saved.
@@ -63,9 +66,10 @@ def _contents(
     """The tensors with one row per local prototype, the tensors shared by all ranks, and the manifest."""
     names = None if classes is None else check_class_names(classes, head.num_classes)
     rows, whole = {"weight": head.local_weight.detach()}, _beside_weight(head)
-    state = {} if optimizer is None else _rows_of_state(head, optimizer)
-    for name, value in state.items():
-        (rows if value.ndim else whole)[STATE + name] = value
+    if optimizer is not None:
+        for name, value in _rows_of_state(head, optimizer).items():
+            (rows if value.ndim else whole)[STATE + name] = value
+        whole |= _scale_state(head, optimizer)
     manifest = Manifest(
         num_classes=head.num_classes,
         in_features=head.in_features,
@@ -138,8 +142,29 @@ def load_head(
         if isinstance(head, ShardedPrototypeHead) and head.mesh is not None:
             found |= {name: head.split_rows(t) for name, t in rows.items()}
         state = {name.removeprefix(STATE): t for name, t in found.items() if _is_state(name)}
-        optimizer.state[head.weight] = state
+        optimizer.state[head.weight] = {n: t for n, t in state.items() if not n.startswith(SCALES)}
+        _load_scale_state(head, optimizer, state)
     return manifest
+
+
+def _scale_state(head: PrototypeHead, optimizer: Optimizer) -> Tensors:
+    """The optimizer state of the learned scales, single numbers."""
+    return {
+        f"{STATE}{SCALES}{key}.{name}": torch.as_tensor(value).detach()
+        for key, scale in (head.scales or {}).items()
+        for name, value in optimizer.state.get(scale, {}).items()
+        if value is not None
+    }
+
+
+def _load_scale_state(head: PrototypeHead, optimizer: Optimizer, state: Tensors) -> None:
+    """Give each learned scale its state, if the checkpoint has some for it."""
+    for key, scale in (head.scales or {}).items():
+        prefix = f"{SCALES}{key}."
+        own = {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
+        if own:
+            moved = {name: t if name == "step" else t.to(scale.device) for name, t in own.items()}
+            optimizer.state[scale] = moved  # torch keeps the step count on the CPU
 
 
 def _is_state(name: str) -> bool:

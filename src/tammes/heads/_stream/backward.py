@@ -17,9 +17,10 @@ from tammes.heads._stream.blocks import (
     multiply,
     overwrite,
     put_back,
+    row_tiles,
     where_inside,
 )
-from tammes.losses._engine.rival_logits import scaled_plus
+from tammes.losses._engine.rival_logits import RivalLogits, scaled_plus
 from tammes.losses._engine.statistics import OverClasses
 from tammes.losses.scores import Space
 
@@ -204,18 +205,25 @@ class Backward:
             if rest.ndim == 2:
                 upstream, rest = upstream[:, label], rest[:, label]
             rest = rest.masked_fill(rest == -torch.inf, 0.0)  # no rivals: every other entry is overwritten
-            slope = None
+            factor = logits[key].scale * upstream
             if logits[key].plain:
                 scaled_plus(-rest[:, None], similarity, logits[key].scale, part)
-            else:
-                masked = self.options.plan.centers > 1
-                slope = logits[key].write(similarity, part, label, masked=masked)
-                part.sub_(rest[:, None])
-            part.exp_().mul_((logits[key].scale * upstream)[:, None])
-            if slope is not None:
-                part.mul_(slope)
+                part.exp_().mul_(factor[:, None])
+                continue
+            for rows in row_tiles(part):
+                own = logits[key].of_rows(rows)
+                self._weights_of_rows(own, label, similarity[rows], rest[rows], factor[rows], part[rows])
         for part in parts[:-1]:
             out.add_(part)
+
+    def _weights_of_rows(
+        self, logits: RivalLogits, label: int, similarity: Tensor, rest: Tensor, factor: Tensor, out: Tensor
+    ) -> None:
+        """Softmax weights of logits of any form times `factor` and their slope, for a few rows."""
+        slope = logits.write(similarity, out, label, masked=self.options.plan.centers > 1)
+        out.sub_(rest[:, None]).exp_().mul_(factor[:, None])
+        if slope is not None:
+            out.mul_(slope)
 
     def _add_to_rows(self, of_product: Tensor, block: Block) -> None:
         assert self.grad_rows is not None

@@ -15,6 +15,9 @@ from tammes.losses._engine.plan import Plan, PrototypeSum, SimilaritySum
 from tammes.losses._engine.rival_logits import Rest
 from tammes.losses.scores import Space
 
+ROW_TILE_ELEMENTS = 2**16
+"""Entries of a few rows of a block: a map of similarities needs several tensors of this size."""
+
 CHUNK = 64
 """Columns whose maximum is taken together; other widths are not vectorized and several times slower."""
 
@@ -156,6 +159,13 @@ def in_space(
     if space == "cosine" and base != "cosine":
         out.div_(row_norms[:, None])
     return out
+
+
+def row_tiles(matrix: Tensor) -> Iterator[slice]:
+    """Slices of a few rows that stay in a CPU's cache between operations; all rows on other devices."""
+    rows, columns = matrix.shape
+    size = max(ROW_TILE_ELEMENTS // max(columns, 1), 1) if matrix.device.type == "cpu" else max(rows, 1)
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
 def mask_losers(product: Tensor, block: Block, plan: Plan) -> None:

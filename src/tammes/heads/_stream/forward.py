@@ -22,12 +22,15 @@ from tammes.heads._stream.blocks import (
     multiply,
     overwrite,
     put_back,
+    row_tiles,
     where_inside,
 )
 from tammes.losses._engine.plan import SimilaritySum
 from tammes.losses._engine.rival_logits import RivalLogits, scaled_plus
 from tammes.losses._engine.statistics import OverClasses, Rivals
 from tammes.losses.scores import Space
+
+EVERY_ROW = slice(None)
 
 
 def top_classes(
@@ -210,6 +213,11 @@ class Held(NamedTuple):
     with_slope: bool  # whether the exponentials are kept for the backward, which needs them times their slope
     masked: bool  # whether other entries than those of the targets are -inf
 
+    def of_rows(self, rows: slice) -> "Held":
+        """The same for some of the rows."""
+        inside = None if self.inside is None else self.inside[rows]
+        return self._replace(columns=self.columns[rows], inside=inside)
+
 
 class _ScaleSlope:
     r"""The derivative of a log-sum-exp by the scale s of its logits, over columns that come in blocks.
@@ -223,12 +231,18 @@ class _ScaleSlope:
         self.total = torch.zeros_like(like)
 
     def add(
-        self, block: Tensor, sums: Tensor, shift: Tensor, decay: Tensor | None, offset: Tensor | None = None
+        self,
+        block: Tensor,
+        sums: Tensor,
+        shift: Tensor,
+        decay: Tensor | None,
+        offset: Tensor | None = None,
+        rows: slice = EVERY_ROW,
     ) -> None:
         """Take in a `block` of exponentials with its row `sums`; `decay` is the factor of earlier blocks."""
         part = shift * sums - torch.special.entr(block).sum(1)
         part = part if offset is None else part - block @ offset
-        self.total = part if decay is None else self.total * decay + part
+        self.total[rows] = part if decay is None else self.total[rows] * decay + part
 
     def value(self, sums: Tensor, scale: float | Scalar) -> Tensor:
         """The derivative, from the `sums` of the exponentials of all blocks; 0 without any class."""
@@ -277,33 +291,42 @@ class _OnlineLogits:
         self.logits = logits
         labels = logits.labels or 1
         self.slopes = [_ScaleSlope(like) for _ in range(labels)] if learned else []
-        self.peak = [torch.full_like(like, -torch.inf)] * labels
-        self.total = [torch.zeros_like(like)] * labels
+        self.peak = [torch.full_like(like, -torch.inf) for _ in range(labels)]
+        self.total = [torch.zeros_like(like) for _ in range(labels)]
         self.shift = torch.zeros_like(like)
 
     def add(self, matrix: Tensor, peak: Tensor, scratch: Tensor, held: Held) -> None:
         """Add the columns of `matrix`. Leaves exponentials, optionally times slope over s, in `scratch`.
 
-        The logits need not attain their maximum at the `peak` of the similarities.
+        The logits need not attain their maximum at the `peak` of the similarities. A few rows at a time, so
+        that what a map needs besides stays small and in cache.
         """
+        self.shift = torch.empty_like(self.shift)  # that of an earlier block may be kept with it
         logits = self.logits.of_classes(held.classes)
+        for rows in row_tiles(matrix):
+            self._add_rows(rows, matrix[rows], scratch[rows], logits.of_rows(rows), held.of_rows(rows))
+
+    def _add_rows(
+        self, rows: slice, matrix: Tensor, scratch: Tensor, logits: RivalLogits, held: Held
+    ) -> None:
         if not held.masked:  # maps need not handle -inf
             overwrite(matrix, held.columns, held.inside, 0.0)
         for label in range(len(self.total)):
             slope = logits.write(matrix, scratch, label, masked=held.masked)
             if not held.masked:
                 overwrite(scratch, held.columns, held.inside, -torch.inf)
-            peak = torch.maximum(self.peak[label], scratch.amax(1))
-            self.shift = torch.where(peak == -torch.inf, 0.0, peak)
-            scratch.sub_(self.shift[:, None]).exp_()
-            sums, decay = scratch.sum(1), torch.exp(self.peak[label] - self.shift)
+            before = self.peak[label][rows]
+            peak = torch.maximum(before, scratch.amax(1))
+            shift = torch.where(peak == -torch.inf, 0.0, peak)
+            scratch.sub_(shift[:, None]).exp_()
+            sums, decay = scratch.sum(1), torch.exp(before - shift)
             if self.slopes:
-                self.slopes[label].add(scratch, sums, self.shift, decay, logits.offset)
-            self.total[label] = self.total[label] * decay + sums
-            self.peak[label] = peak
+                self.slopes[label].add(scratch, sums, shift, decay, logits.offset, rows)
+            self.total[label][rows] = self.total[label][rows] * decay + sums
+            self.peak[label][rows], self.shift[rows] = peak, shift
             if slope is not None and held.with_slope:
                 scratch.mul_(slope)
-        if not held.masked and scratch is not matrix:
+        if not held.masked and scratch.data_ptr() != matrix.data_ptr():
             overwrite(matrix, held.columns, held.inside, -torch.inf)
 
     def value(self) -> Tensor:
