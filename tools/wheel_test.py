@@ -40,11 +40,12 @@ def library() -> None:
 
 
 def lab() -> None:
-    """Run the command line: --version and the demo."""
+    """Run the command line: --version, and a short demo with its report."""
     tool = Path(sys.executable).with_name("tammes")
     assert subprocess.check_output([tool, "--version"], text=True).startswith("tammes ")
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([tool, "demo", "--out", f"{folder}/demo"], check=True)
+        subprocess.run([tool, "demo", "--epochs", "2", "--out", f"{folder}/demo"], check=True)
+        assert (Path(folder) / "demo" / "report.html").stat().st_size > 10_000
 
 
 if __name__ == "__main__":
