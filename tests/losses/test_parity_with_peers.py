@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pytorch_metric_learning import losses as peers
 from torch import Tensor, nn
 
+from tammes import PrototypeHead
 from tammes.losses import ArcFace, CosFace, LSoftmax, NormFace, Scores, SphereFace, Term
 from tammes.losses.functional import arcface
 
@@ -31,6 +32,24 @@ PAIRS: dict[str, tuple[Term, Callable[[], nn.Module]]] = {
     ),
     "LSoftmax": (LSoftmax(margin=4), lambda: peers.LargeMarginSoftmaxLoss(K, D, margin=4, scale=1)),
 }
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning:pytorch_metric_learning", "ignore:.*classes:UserWarning"
+)
+def test_sub_centers_of_pytorch_metric_learning(new_batch):
+    theirs = peers.SubCenterArcFaceLoss(num_classes=K, embedding_size=D, margin=28.6, scale=16, sub_centers=3)
+    head = PrototypeHead(D, K, PAIRS["ArcFace"][0], centers=3, dtype=torch.float64)
+    for seed in range(3):
+        z, w, _ = new_batch(k=3 * K, seed=seed)
+        y = torch.arange(len(z)) % K
+        theirs.W = nn.Parameter(w.detach().T.clone())
+        head.weight.data = w.detach().view(K, 3, D)
+        value, loss = theirs(z, y), head(z, y)
+        torch.testing.assert_close(loss, value)
+        of_z, of_w = torch.autograd.grad(value, (z, theirs.W))
+        found_z, found_w = torch.autograd.grad(loss, (z, head.weight))
+        torch.testing.assert_close((found_z, found_w.flatten(0, 1)), (of_z, of_w.T))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:pytorch_metric_learning")

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from jaxtyping import Bool, Int
@@ -22,31 +22,30 @@ from tammes.heads._centers import (
     dominant_centers,
     over_centers,
 )
+from tammes.heads._head_state import HeadState
 from tammes.heads._initial_prototypes import packed_prototypes
 from tammes.heads._optimizer_faults import group_of, optimizer_faults
 from tammes.heads._running import RunningState
 from tammes.heads._sampled import ClassSampler
-from tammes.heads._scales import LearnedScales, starting_values
+from tammes.heads._scales import LearnedScales
 from tammes.heads._stream.forward import top_classes
 from tammes.heads._stream.streamed import BUFFER_BYTES, LEAN_BUFFER_BYTES, auto_block, streamed
 from tammes.heads._stream.workspace import Workspace
 from tammes.losses._engine.batch_loss import (
     Producer,
     Reduction,
-    check_per_class,
-    class_value_tensors,
     loss_of_batch,
     working_dtype,
 )
-from tammes.losses._engine.batch_values import WITHOUT_MEMORY, Memory, reads_the_batch
+from tammes.losses._engine.batch_values import WITHOUT_MEMORY, Memory
 from tammes.losses._engine.dense_statistics import dense
 from tammes.losses._engine.labels import IGNORE_INDEX, MixedLabels
 from tammes.losses._engine.objective_plan import first_loss, logit_space, starting_scale
 from tammes.losses._engine.plan import Plan, Targets
 from tammes.losses._engine.statistics import Statistics
-from tammes.losses._text import ObjectiveLike, as_objective
+from tammes.losses._text import ObjectiveLike
 from tammes.losses.advice import scale_warnings
-from tammes.losses.objective import Objective, SampleTerm
+from tammes.losses.objective import SampleTerm
 
 Init = Literal["random", "packed"]
 
@@ -54,15 +53,7 @@ ADVICE_GIVEN: set[str] = set()
 """Scale warnings already shown in this process."""
 
 
-class _Goal(NamedTuple):
-    """An objective and its per-class parameters, in one attribute so that threads swap both atomically."""
-
-    objective: Objective
-    class_values: dict[tuple[int, str], Tensor]
-    class_counts: Tensor | None  # the counts that `class_values` were computed from
-
-
-class PrototypeHead(nn.Module):
+class PrototypeHead(HeadState):
     """The prototypes of a classifier, one per class, together with the objective that trains them.
 
     Args:
@@ -82,7 +73,8 @@ class PrototypeHead(nn.Module):
         fast_products: Run the matrix products in autocast's dtype; sums stay in float32.
         centers: Number of prototypes per class (sub-centers). The one most similar to the sample represents
             the class, which suits noisy labels and classes with several modes. `weight` is then (k, centers,
-            d).
+            d). R_w is the squared norm of the mean of all prototypes, MHE the mean over all pairs of
+            prototypes of different classes.
         sample_rate: Fraction of the classes outside the batch to train on, resampled at each step; classes
             in the batch are always included. The gradient of `weight` is then sparse: use `RowSGD` or
             `RowAdamW`. In `eval()` the loss covers all classes.
@@ -94,10 +86,6 @@ class PrototypeHead(nn.Module):
     >>> head(torch.randn(5, 4)).shape
     torch.Size([5, 3])
     """
-
-    weight: nn.Parameter
-    class_counts: Tensor | None
-    class_weight: Tensor | None
 
     def __init__(
         self,
@@ -154,22 +142,6 @@ class PrototypeHead(nn.Module):
         self.objective = objective
         self._advise()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: no scratch memory, and the objective in place of the internal `_Goal`."""
-        state = self.__dict__.copy()
-        del state["_workspace"]
-        state["_goal"] = self.objective
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._workspace = Workspace()
-        for name in {"running", "scales"} - set(self._modules):
-            setattr(self, name, None)
-        self.objective = state["_goal"]
-        if self.sampler is not None:
-            self.sampler.attach(self.weight)
-
     @property
     def class_range(self) -> tuple[int, int]:
         """Half-open range (start, stop) of the classes whose prototypes this process holds."""
@@ -179,24 +151,6 @@ class PrototypeHead(nn.Module):
     def local_weight(self) -> Tensor:
         """The rows of `weight` in this process: all of them."""
         return self.weight
-
-    def _register_class_counts(self, counts: Tensor | Sequence[float] | None) -> None:
-        if counts is not None:
-            counts = check_per_class("class_counts", counts, self.num_classes)
-        self._register_values("class_counts", counts)
-
-    def _register_class_weight(self, weight: Tensor | Sequence[float] | None) -> None:
-        if weight is not None:
-            weight = check_per_class("class_weight", weight, self.num_classes, zero=True)
-            # Floating point even if given as integers: an integer buffer would truncate loaded fractions.
-            weight = weight.to(working_dtype(weight))
-        self._register_values("class_weight", weight)
-
-    def _register_values(self, name: str, values: Tensor | None) -> None:
-        """Register a buffer on the prototypes' device."""
-        if values is not None and self.weight.is_meta:
-            self._kept_from_meta[name] = values.cpu().clone()
-        self.register_buffer(name, None if values is None else values.to(self.weight.device, copy=True))
 
     def reset_parameters(self, init: Init | None = None) -> None:
         """Reinitialize prototypes (by `init`, or as at construction) and scales; not on the meta device."""
@@ -216,32 +170,6 @@ class PrototypeHead(nn.Module):
         if self.scales is not None:
             self.scales.reset(self.objective)
 
-    @property
-    def objective(self) -> Objective:
-        """The objective to minimize; assign a new one at any time, for example to warm up a margin."""
-        return self._goal.objective
-
-    @objective.setter
-    def objective(self, objective: ObjectiveLike) -> None:
-        self._goal = self._goal_of(as_objective(objective))
-        self._declare(self._goal.objective)
-
-    def _declare(self, objective: Objective) -> None:
-        """Have a place for running statistics, random margins and learned scales, if there are some."""
-        wanted = {
-            "running": (RunningState, reads_the_batch(objective)),
-            "scales": (LearnedScales, starting_values(objective)),
-        }
-        for name, (kind, has_some) in wanted.items():
-            if getattr(self, name) is None and has_some:
-                delattr(self, name)
-                setattr(self, name, kind().train(self.training))
-            elif not has_some:
-                delattr(self, name)
-                setattr(self, name, None)
-            if has_some:
-                getattr(self, name).declare(objective, self.weight)
-
     def _advise(self) -> None:
         """Warn the constructor's caller, once per process, if the scale does not suit the classes."""
         gamma = 1 - math.cos(largest_class_margin(self.num_classes, self.in_features).angle)
@@ -249,59 +177,6 @@ class PrototypeHead(nn.Module):
             if line not in ADVICE_GIVEN:
                 ADVICE_GIVEN.add(line)
                 warnings.warn(line, stacklevel=3)
-
-    def _goal_of(self, objective: Objective) -> _Goal:
-        counts = self.class_counts
-        if counts is not None and counts.is_meta:
-            counts = self._kept_from_meta["class_counts"]
-        values = class_value_tensors(objective, self.num_classes, counts, self.weight)
-        return _Goal(objective, values, self.class_counts)
-
-    def _current_goal(self) -> _Goal:
-        """The goal, rebuilt if a framework (Hugging Face, FSDP) has replaced parameters or buffers."""
-        goal = self._goal
-        if goal.class_values and not torch.compiler.is_compiling():
-            moved = any(values.device != self.weight.device for values in goal.class_values.values())
-            if moved or goal.class_counts is not self.class_counts:
-                self._goal = goal = self._goal_of(goal.objective)
-        return goal
-
-    def _refresh_class_values(self) -> None:
-        """Recompute per-class values after a move, cast or load; they are not part of the `state_dict`."""
-        self._goal = self._goal_of(self._goal.objective)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "PrototypeHead":
-        """Move or cast like any module, except that a cast to half precision does not round the margins."""
-        weight = self.weight
-        before = {name: getattr(self, name) for name in ("class_counts", "class_weight")}
-        super()._apply(fn, recurse)
-        self._keep_from_meta(before)
-        self._refresh_class_values()
-        self._attach_sampler(weight)
-        return self
-
-    @torch.no_grad()
-    def _keep_from_meta(self, before: dict[str, Tensor | None]) -> None:
-        """Buffers lose their values on the meta device: keep a copy until they get storage again."""
-        for name, old in before.items():
-            new = getattr(self, name)
-            if old is None or old.is_meta == new.is_meta:
-                continue
-            if new.is_meta:
-                self._kept_from_meta[name] = old.cpu().clone()
-            else:
-                new.copy_(self._kept_from_meta[name])
-
-    def _attach_sampler(self, before: nn.Parameter) -> None:
-        """Reattach the sampler's hooks if `weight` has been replaced by a new parameter."""
-        if self.sampler is not None and self.weight is not before:
-            self.sampler.attach(self.weight)
-
-    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        weight = self.weight
-        super()._load_from_state_dict(*args, **options)
-        self._refresh_class_values()  # LDAM's margins depend on the class counts
-        self._attach_sampler(weight)
 
     if TYPE_CHECKING:  # `nn.Module.__call__` takes and returns anything
 

@@ -19,7 +19,8 @@ class HypersphericalEnergy(PrototypeTerm):
     .. math::
         \frac{1}{k (k-1)} \sum_{i \ne j} \|w_i - w_j\|^{-t}
 
-    where t is `power`; t = 0 gives the logarithmic energy :math:`-\log \|w_i - w_j\|`.
+    where t is `power`; t = 0 gives the logarithmic energy :math:`-\log \|w_i - w_j\|`. With several
+    prototypes per class, the mean is over the pairs of different classes.
     """
 
     text_name: ClassVar[str] = "MHE"

@@ -15,7 +15,8 @@ class ZeroCentroid(PrototypeTerm):
 
     Printed as R_w, which is another name of this class.
     Uses normalized prototypes: with raw ones (`normalize=False`), a scale-invariant loss can reduce R_w by
-    merely shrinking them all (erratum 11). The paper's tables print lambda but use 100 lambda.
+    merely shrinking them all (erratum 11). The paper's tables print lambda but use 100 lambda. With several
+    prototypes per class, the mean is over all of them.
     """
 
     text_name: ClassVar[str] = "R_w"

@@ -33,7 +33,8 @@ class EveryTarget:
         row_norms = safe_norm(embeddings)
         rows = weight.reshape(-1, weight.shape[-1])
         centers = len(rows) // len(weight)
-        matrices, norms = similarities(embeddings, rows, plan), row_norms * safe_norm(rows).t()
+        matrices: dict[Space, Matrix] = similarities(embeddings, rows, plan)
+        norms = row_norms * safe_norm(rows).t()
         if centers > 1:
             best = matrices[plan.spaces[0]].detach().unflatten(1, (-1, centers)).argmax(2)
             columns = best + torch.arange(0, len(rows), centers, device=best.device)
