@@ -170,9 +170,12 @@ def row_tiles(matrix: Tensor) -> Iterator[slice]:
 
 def mask_losers(product: Tensor, block: Block, plan: Plan) -> None:
     """With several prototypes per class, mask all but the best of each class."""
-    if plan.centers > 1:
-        by_logit = product if plan.spaces[0] == "raw" else product * block.inverse
-        product.masked_fill_(losers(by_logit, plan.centers), -torch.inf)
+    if plan.centers == 1:
+        return
+    for rows in row_tiles(product):
+        tile = product[rows]
+        by_logit = tile if plan.spaces[0] == "raw" else tile * block.inverse
+        tile.masked_fill_(losers(by_logit, plan.centers), -torch.inf)
 
 
 def first_maximum(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -136,8 +136,8 @@ def losers(similarity: Float[Tensor, "n k"], centers: int) -> Bool[Tensor, "n k"
     best = by_center[0]
     for other in by_center[1:]:
         best = torch.maximum(best, other)
-    lost, taken = [], torch.zeros_like(best, dtype=torch.bool)
-    for own in by_center:
+    lost, taken = [by_center[0] < best], by_center[0] == best
+    for own in by_center[1:]:
         lost.append((own < best) | taken)
         taken = taken | (own == best)
     return torch.stack(lost, 2).view_as(similarity)
