@@ -95,7 +95,7 @@ def codes() -> dict[str, Any]:
     return {"rows": [{"code": name} | cell(*size, time_limit=60.0) for name, size in CODES.items()]}
 
 
-FULL, FEW = 45, 24
+FULL, FEW = 45, 12
 """Up to the first size, rows of the table have the default number of starts; beyond it, this many."""
 
 
