@@ -97,4 +97,4 @@ def _star(row: Row) -> str:
 
 def _converged_note(rows: Iterable[Row]) -> list[str]:
     marked = any(_star(row) for row in rows)
-    return ["\\* The gradient has not vanished, so this is not an optimum."] if marked else []
+    return ["An asterisk marks a gradient that has not vanished: not an optimum."] if marked else []
