@@ -10,7 +10,7 @@ LimitsRow = Mapping[str, Any]
 
 SAME = 1e-3
 """Largest difference of cosines between two results that are one code."""
-BY_ITSELF = 1e-6
+BY_ITSELF = 1e-7
 """Largest difference of gamma at which a search has found the optimum by itself."""
 
 
