@@ -95,7 +95,7 @@ def codes() -> dict[str, Any]:
     return {"rows": [{"code": name} | cell(*size, time_limit=60.0) for name, size in CODES.items()]}
 
 
-FULL, FEW = 45, 24
+FULL, FEW = 45, 12
 """Up to the first size, rows of the table have the default number of starts; beyond it, this many."""
 
 
@@ -231,8 +231,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; all by default")
     parser.add_argument("--processes", type=int, default=2, help="Processes for the table, one thread each.")
     parser.add_argument("--table", type=Path, metavar="PAGE", help="Fill in the table; run nothing.")
+    parser.add_argument("--figure", action="store_true", help="Draw the figure of the table; run nothing.")
     options = parser.parse_args(arguments)
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if options.figure:
+        draw(found["table"]["rows"])
+        return
     if options.table is not None:
         fill(options.table, "packing", page_table(found["table"]["rows"]))
         return

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of an installed package")
 
 from benchmarks import __main__ as bench
-from benchmarks import head, head_tables, photos, sharded
+from benchmarks import head, head_tables, packing, photos, sharded
 
 ROOT = Path(__file__).parents[1]
 
@@ -99,6 +99,16 @@ def test_the_table_of_the_sharded_head_is_what_the_record_says(tmp_path, monkeyp
     sharded.main(["--table", str(copy)])
     assert copy.read_text() == page.read_text(), (
         "refresh it: python -m benchmarks.sharded --table docs/sharded.md"
+    )
+
+
+def test_the_table_of_packings_is_what_the_record_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page, copy = ROOT / "docs" / "packing.md", tmp_path / "page.md"
+    copy.write_text(page.read_text())
+    packing.main(["--table", str(copy)])
+    assert copy.read_text() == page.read_text(), (
+        "refresh it: python -m benchmarks.packing --table docs/packing.md"
     )
 
 

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from tammes.geometry._packing import polish as polishing
+from tammes.geometry._packing.multistart import random_starts
+from tammes.geometry._packing.polish import CosineTerms
+from tammes.geometry._packing.starts import further_starts
 from tammes.geometry.bounds import fejes_toth, largest_class_margin, levenshtein
 from tammes.geometry.packing import pack, softmax_code
 from tammes.geometry.simplices import orthoplex, polygon, simplex
@@ -177,3 +181,21 @@ def test_the_command_prints_saves_and_draws(tmp_path, capsys):
     assert len(found["points"]) == 4
     assert main(["pack", "4", "5", "--plot", "p.png"]) == 1
     assert "requires D = 3, got 5" in capsys.readouterr().err
+
+
+def test_restarts_also_set_the_size_of_later_rounds():
+    """Before, a search with few starts still ran rounds of default size."""
+    best = random_starts(1, 31, 5, 0)[0]
+    sizes = [sum(map(len, further_starts(restarts, 31, 5, 0)(best))) for restarts in (4, 40, None)]
+    assert sizes[0] == 1 + 4
+    assert sizes[0] < sizes[1] < sizes[2]
+
+
+def test_large_programs_give_what_small_ones_do(monkeypatch):
+    """Interior points and the simplex method polish to the same packing."""
+    start = pack(12, 4, restarts=4, polish=False).points.numpy()
+    found = []
+    for limit in (0, 10_000):
+        monkeypatch.setattr(polishing, "_INTERIOR", limit)
+        found.append(CosineTerms(12).values(polishing.polish(start, CosineTerms(12))).max())
+    assert found[0] == pytest.approx(found[1], abs=1e-12)

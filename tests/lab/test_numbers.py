@@ -34,6 +34,8 @@ def words_of(name: str) -> list[str]:
             return ["claims", "--fill-short"]
         case ["losses"]:
             return ["losses", "--fill"]
+        case ["limits", part]:
+            return ["limits", "--part", part, "--show", "--fill"]
         case ["cifar10"]:
             return ["cifar10", "--show", "--fill"]
         case ["ablation", dataset]:
@@ -55,7 +57,7 @@ def tables() -> Iterator[tuple[str, str]]:
         for name in TABLE.findall(page.read_text()):
             # The first takes minutes, tests/lab/cli/test_reproduce_table2.py has its verdict; the others are
             # written by benchmarks and tested with them.
-            if name not in ("free_features", "photos", "head", "head few classes", "sharded"):
+            if name not in ("free_features", "photos", "head", "head few classes", "sharded", "packing"):
                 yield str(page.relative_to(ROOT)), name
 
 

@@ -26,7 +26,9 @@ from tammes.geometry.sphere import normalize
 Progress = Callable[[float, str], None]
 """Called with the best angle so far, in radians, and a description of the current step."""
 
-Further = Callable[[Float[Tensor, "rows d"]], tuple[Points, Points]]
+Further = Callable[
+    [Float[Tensor, "rows d"]], tuple[Float[Tensor, "fresh rows d"], Float[Tensor, "moved rows d"]]
+]
 """From the best points so far: starts to anneal, and starts that are already too good for that."""
 
 # Exponents are a = s (1 - cos(bound)): coinciding points cost e^a times as much as touching ones. Large a is

@@ -39,7 +39,9 @@ def further_starts(restarts: int | None, k: int, d: int, seed: int) -> Further |
         return None
     count, generator = default_restarts(k, d) if restarts is None else restarts, _generator(seed, 2)
 
-    def further(best: Float[Tensor, "rows d"]) -> tuple[Points, Points]:
+    def further(
+        best: Float[Tensor, "rows d"],
+    ) -> tuple[Float[Tensor, "fresh rows d"], Float[Tensor, "moved rows d"]]:
         moved = shaken(relocated(best, min(count, _RELOCATED), generator), generator)
         return symmetric_starts(max(1, count // _FRESH), k, d, generator), moved
 

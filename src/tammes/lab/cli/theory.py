@@ -20,7 +20,7 @@ class Theory:
 
     examples:
       tammes theory "NormFace(s=5)" --classes 10 --dim 64 --counts 5000 5000 5000 5000 5000 50 50 50 50 50
-      tammes theory "LMSoftmax(s=10)" --classes 7 --dim 2
+      tammes theory "LMSoftmax(s=10)" --classes 7 --dim 2 --plot circle.png
       tammes theory CE --classes 6 --dim 6 --counts 1000 1000 1000 1 1 1 --weight-decay 0.02
     """
 
@@ -41,16 +41,18 @@ class Theory:
     seed: int = 0
     """Random seed."""
     plot: str | None = None
-    """Draw the prototypes (D = 3 only): a .png, .pdf or .svg picture, or an .html page to rotate."""
+    """Draw prototypes and features to a .png, .pdf or .svg file: on the circle (D = 2), on the sphere (D = 3;
+    also an .html page to rotate), or as matrices of angles (D > 3)."""
     json: bool = False
     """Print the result as JSON."""
 
     def run(self) -> int:
+        from tammes.lab.report.optimum_figure import check_plot_suffix
         from tammes.losses import parse
         from tammes.theory import free_features
 
-        if self.plot is not None and self.dim != 3:
-            raise ValueError(f"--plot requires D = 3, got {self.dim}. Omit it.")
+        if self.plot is not None:
+            check_plot_suffix(self.dim, Path(self.plot))
         found = free_features(
             parse(self.objective),
             self._counts(),
@@ -88,11 +90,12 @@ class Theory:
 
     def _draw(self, found: Any) -> None:
         from tammes.geometry.sphere import normalize
-        from tammes.lab.report.sphere_figure import Panel, draw_spheres
+        from tammes.lab.report.optimum_figure import draw_optimum
 
         assert self.plot is not None
-        title = f"{self.objective}, {math.degrees(found.class_margin):.2f}°"
-        draw_spheres([Panel(title, normalize(found.points).numpy())], Path(self.plot))
+        title = f"{self.objective}, class margin {math.degrees(found.class_margin):.2f}°"
+        prototypes, features = (normalize(points).numpy() for points in (found.points, found.features))
+        draw_optimum(title, prototypes, features, found.labels.numpy(), Path(self.plot))
 
 
 def _numbers(found: Any) -> dict[str, Any]:

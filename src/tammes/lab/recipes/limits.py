@@ -70,8 +70,8 @@ R_W = 100.0
 
 
 CODE_DIMENSIONS = range(2, 9)
-STARTS = 4
-"""Random starts of the search for a packing and of that for a softmax code."""
+STARTS, TURNS = 4, 4
+"""Random starts of each search, and how often one goes on from the result of the other."""
 ALIKE, ABOVE = 1e-3, 1e-7
 """Cosines and values of gamma nearer than these count as equal."""
 
@@ -237,14 +237,15 @@ def minority_row(name: str, ratio: int, centered: bool) -> dict[str, Any]:
 
 
 def code_row(k: int, d: int) -> dict[str, Any]:
-    """A softmax code and a packing, found apart; the worse search then goes on from the other's result."""
+    """A softmax code and a packing, found apart; then each goes on from a better result of the other."""
     how = {"restarts": STARTS, "time_limit": None}
     packing, code = pack(k, d, **how), softmax_code(k, d, **how)
     row: dict[str, Any] = {"k": k, "d": d, "packing_alone": packing.gamma, "softmax_alone": code.gamma}
-    if code.gamma > packing.gamma + ABOVE:
-        packing = pack(k, d, start=normalize(code.weight + code.features), **how)
-    elif code.gamma < packing.gamma - ABOVE:
-        code = softmax_code(k, d, start=packing.points, **how)
+    for _ in range(TURNS):
+        if code.gamma < packing.gamma - ABOVE:
+            code = softmax_code(k, d, start=packing.points, **how)
+        elif code.gamma > packing.gamma + ABOVE:  # then the bisectors are a better packing (erratum 1)
+            packing = pack(k, d, start=normalize(code.weight + code.features), **how)
     return row | {
         "packing_gamma": packing.gamma,
         "softmax_gamma": code.gamma,

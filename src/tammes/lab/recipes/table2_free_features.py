@@ -61,6 +61,7 @@ class FreeMargin(NamedTuple):
     printed_deg: float
     gradient: float
     seconds: float
+    cpu_seconds: float
 
     @property
     def gap(self) -> float:
@@ -103,7 +104,8 @@ def reproduce_free_features(
     verdict, files = findings(found), [Path(out) / "free_features.json", Path(out) / "free_features.png"]
     stored = [cell._asdict() | {"gap_deg": cell.gap} for cell in found]
     record = {"config": _record_config()} | stamp(seconds=time.perf_counter() - start)
-    write_record(files[0], record | {"verdict": verdict, "rows": stored})
+    cost = {"cpu_seconds": round(sum(cell.cpu_seconds for cell in found), 2), "processes": PROCESSES}
+    write_record(files[0], record | cost | {"verdict": verdict, "rows": stored})
     draw_free_features(stored, files[1])
     by_dataset: dict[str, list[FreeMargin]] = {}
     for cell in found:
@@ -158,6 +160,7 @@ def free_margin(setting: Setting, strength: int, start: FreeFeatures) -> tuple[F
     """Descend one objective to its optimum, with the class counts of one setting."""
     dataset, imbalance, loss = setting
     counts, wanted = class_counts(dataset, imbalance), objective(loss, strength)
+    began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the gradient shows what has not converged
         found = free_features(wanted, counts, DIMENSIONS, start=start)
@@ -173,6 +176,7 @@ def free_margin(setting: Setting, strength: int, start: FreeFeatures) -> tuple[F
         printed_deg=printed["class_margin_deg"],
         gradient=found.gradient,
         seconds=found.seconds,
+        cpu_seconds=time.process_time() - began,
     )
     return found, cell
 

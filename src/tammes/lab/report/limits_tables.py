@@ -6,15 +6,15 @@ from typing import Any
 from tammes.lab.report.minority_figure import CONVERGED
 from tammes.lab.report.tables import Cell, Grid
 
-Row = Mapping[str, Any]
+LimitsRow = Mapping[str, Any]
 
 SAME = 1e-3
 """Largest difference of cosines between two results that are one code."""
-ALONE = 1e-6
+BY_ITSELF = 1e-7
 """Largest difference of gamma at which a search has found the optimum by itself."""
 
 
-def losses_grid(rows: Sequence[Row]) -> Grid:
+def losses_grid(rows: Sequence[LimitsRow]) -> Grid:
     """Class margin of the optimum of each loss, one line per number of classes and dimensions."""
     losses, sizes = _distinct(rows, "loss"), list(dict.fromkeys((row["k"], row["d"]) for row in rows))
     found = {(row["loss"], row["k"], row["d"]): row for row in rows}
@@ -27,7 +27,7 @@ def losses_grid(rows: Sequence[Row]) -> Grid:
     return Grid(title, ["k", "d", "Tammes", *losses], [("", lines)], 2, _converged_note(rows))
 
 
-def minority_grid(rows: Sequence[Row]) -> Grid:
+def minority_grid(rows: Sequence[LimitsRow]) -> Grid:
     """Smallest angle between rare classes by imbalance ratio and loss, and the ratio at which they merge."""
     kinds = sorted(dict.fromkeys((row["R_w"], row["loss"]) for row in rows), key=lambda kind: kind[0])
     found = {(row["R_w"], row["loss"], row["ratio"]): row for row in rows}
@@ -45,7 +45,7 @@ def minority_grid(rows: Sequence[Row]) -> Grid:
     return Grid(title, columns, [("", lines)], 1, _converged_note(rows))
 
 
-def codes_grid(rows: Sequence[Row]) -> Grid:
+def codes_grid(rows: Sequence[LimitsRow]) -> Grid:
     """How the softmax code compares with the packing, one line per number of classes."""
     dimensions, found = sorted(_distinct(rows, "d")), {(row["k"], row["d"]): row for row in rows}
     lines = [
@@ -56,7 +56,7 @@ def codes_grid(rows: Sequence[Row]) -> Grid:
     return Grid(title, ["k", *(f"d = {d}" for d in dimensions)], [("", lines)], 1)
 
 
-GRIDS: dict[str, Callable[[Sequence[Row]], Grid]] = {
+GRIDS: dict[str, Callable[[Sequence[LimitsRow]], Grid]] = {
     "losses": losses_grid,
     "minority": minority_grid,
     "codes": codes_grid,
@@ -64,15 +64,15 @@ GRIDS: dict[str, Callable[[Sequence[Row]], Grid]] = {
 """Name of a part of limits.json to its table."""
 
 
-def _margin_cell(row: Row | None) -> Cell:
+def _margin_cell(row: LimitsRow | None) -> Cell:
     return Cell() if row is None else Cell(f"{row['class_margin_deg']:.2f}{_star(row)}")
 
 
-def _angle_cell(row: Row | None) -> Cell:
+def _angle_cell(row: LimitsRow | None) -> Cell:
     return Cell() if row is None else Cell(f"{row['rare_deg']:.2f}{_star(row)}")
 
 
-def _code_cell(row: Row | None) -> Cell:
+def _code_cell(row: LimitsRow | None) -> Cell:
     """simplex; the sizes of orthogonal parts; = or ≠ with rattlers; in brackets if not found by itself."""
     if row is None:
         return Cell()
@@ -84,17 +84,17 @@ def _code_cell(row: Row | None) -> Cell:
         word = f"r{row['rattlers']}"
     else:
         word = "=" if row["cosines_off"] <= SAME else "≠"
-    return Cell(word if row["softmax_alone"] >= row["softmax_gamma"] - ALONE else f"({word})")
+    return Cell(word if row["softmax_alone"] >= row["softmax_gamma"] - BY_ITSELF else f"({word})")
 
 
-def _distinct(rows: Iterable[Row], name: str) -> list[Any]:
+def _distinct(rows: Iterable[LimitsRow], name: str) -> list[Any]:
     return list(dict.fromkeys(row[name] for row in rows))
 
 
-def _star(row: Row) -> str:
+def _star(row: LimitsRow) -> str:
     return "" if row["gradient"] <= CONVERGED else "*"
 
 
-def _converged_note(rows: Iterable[Row]) -> list[str]:
+def _converged_note(rows: Iterable[LimitsRow]) -> list[str]:
     marked = any(_star(row) for row in rows)
-    return ["\\* The gradient has not vanished, so this is not an optimum."] if marked else []
+    return ["An asterisk marks a gradient that has not vanished: not an optimum."] if marked else []
