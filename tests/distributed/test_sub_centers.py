@@ -152,7 +152,7 @@ def test_a_sample_has_whole_classes(ranks):
     assert (of_weight[touched] != 0).any(2).all()  # R_w reaches every prototype of a sampled class
 
 
-def labelled(k=K):
+def labeled(k=K):
     labels = batch(k)[1].b.clone()
     labels[0] = -100
     return labels
@@ -160,7 +160,7 @@ def labelled(k=K):
 
 def dropped(rank, k):
     head = sharded("AdaFace(s=8)", k)
-    z, labels = batch(k)[0].split(SIZES)[rank], labelled(k).split(SIZES)[rank]
+    z, labels = batch(k)[0].split(SIZES)[rank], labeled(k).split(SIZES)[rank]
     new, kept = head.drop_minor_centers(z, labels, threshold=1.2)
     assert isinstance(new, ShardedPrototypeHead)
     assert new.centers == 1
@@ -170,7 +170,7 @@ def dropped(rank, k):
 @pytest.mark.parametrize("k", [K, 2])
 def test_minor_centers_are_dropped_by_the_samples_of_all_ranks(ranks, k):
     head = single("AdaFace(s=8)", k)
-    expected, right = head.drop_minor_centers(batch(k)[0], labelled(k), threshold=1.2)
+    expected, right = head.drop_minor_centers(batch(k)[0], labeled(k), threshold=1.2)
     weight, kept = (torch.cat(part) for part in zip(*ranks(3, dropped, k), strict=True))
     assert torch.equal(weight, expected.weight.detach())
     assert kept.tolist() == right.tolist()

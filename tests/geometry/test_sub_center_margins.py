@@ -22,7 +22,7 @@ def test_angles_are_between_prototypes_of_different_classes(k, c):
     rows = normalize(weight, dim=-1)
     cosines = torch.einsum("ixd,jyd->ijxy", rows, rows).amax((2, 3)).fill_diagonal_(-2.0)
     found = nearest_prototypes(weight)
-    assert found.neighbour.tolist() == cosines.argmax(1).tolist()
+    assert found.neighbor.tolist() == cosines.argmax(1).tolist()
     torch.testing.assert_close(found.angle, cosines.amax(1).acos())
     assert class_margin(weight).item() == pytest.approx(math.acos(cosines.max()))
 

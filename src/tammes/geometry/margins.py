@@ -63,8 +63,8 @@ def nearest_prototypes(weight: ClassPrototypes) -> Nearest:
     angles = [
         _angle(double(rows[closest[some]]), double(rows[other[some]])) for some in row_slices(len(weight))
     ]
-    neighbour = other.div(centers, rounding_mode="floor")
-    return Nearest(neighbour, torch.cat(angles).to(at_least_single(weight)))
+    neighbor = other.div(centers, rounding_mode="floor")
+    return Nearest(neighbor, torch.cat(angles).to(at_least_single(weight)))
 
 
 def sample_margins(

@@ -74,7 +74,7 @@ class HeadState(nn.Module):
 
     @property
     def objective(self) -> Objective:
-        """The objective to minimise; assign a new one at any time, for example to warm up a margin."""
+        """The objective to minimize; assign a new one at any time, for example to warm up a margin."""
         return self._goal.objective
 
     @objective.setter

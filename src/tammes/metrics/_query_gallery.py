@@ -35,5 +35,5 @@ def in_metric(
     peak = torch.maximum(queries.abs().amax(), gallery.abs().amax())
     peak = torch.where(peak > 0, peak, 1.0)
     queries, gallery = queries / peak, gallery / peak
-    centre = gallery.mean(0)
-    return queries - centre, gallery - centre
+    center = gallery.mean(0)
+    return queries - center, gallery - center

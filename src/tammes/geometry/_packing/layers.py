@@ -15,7 +15,7 @@ def layer(
     """The points whose inner products with the `centres` are `products`, projected on the space orthogonal to
     these and scaled to unit length.
 
-    With one centre that is itself a point and the largest inner product below 1 this is the kissing
+    With one center that is itself a point and the largest inner product below 1 this is the kissing
     configuration of a code: of the 240 roots of E8 it gives 56 points in 7 dimensions, of those 27 in 6.
     """
     chosen = ((points @ centres.T - points.new_tensor(products)).abs() < _RANK).all(1)
@@ -31,6 +31,6 @@ def in_own_span(points: Float[Tensor, "k d"]) -> Float[Tensor, "k e"]:
 
 
 def kissing(points: Float[Tensor, "n d"]) -> Float[Tensor, "k e"]:
-    """The kissing configuration of the first point: its nearest neighbours, in one dimension less."""
+    """The kissing configuration of the first point: its nearest neighbors, in one dimension less."""
     cosines = points[1:] @ points[0]
     return layer(points, points[:1], [float(cosines.max())])

@@ -50,13 +50,13 @@ def leech_196560() -> Prototypes:
 
 
 def leech_4600() -> Prototypes:
-    """Neighbours of one of them; 23 dimensions, cosine 1/3."""
+    """Neighbors of one of them; 23 dimensions, cosine 1/3."""
     points = _shortest()
     return layer(points, points[:1], [16.0])
 
 
 def leech_891() -> Prototypes:
-    """Neighbours of one of these; 22 dimensions, cosine 1/4."""
+    """Neighbors of one of these; 22 dimensions, cosine 1/4."""
     return kissing(leech_4600())
 
 
@@ -71,7 +71,7 @@ def equiangular_552() -> Prototypes:
 
 
 def mclaughlin_275() -> Prototypes:
-    """Vertices of McLaughlin's graph, neighbours of one of the 552; 22 dimensions, cosine 1/6."""
+    """Vertices of McLaughlin's graph, neighbors of one of the 552; 22 dimensions, cosine 1/6."""
     return kissing(equiangular_552())
 
 

@@ -100,7 +100,7 @@ class Clock:
 
 @dataclass
 class PackingSearch:
-    """Minimises the largest term of a potential over unit vectors, and keeps the best result.
+    """Minimizes the largest term of a potential over unit vectors, and keeps the best result.
 
     Attributes:
         potential: the terms, for descent of many starts at once.

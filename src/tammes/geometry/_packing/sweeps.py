@@ -64,11 +64,11 @@ def _nearest_cosines(points: Prototypes, stop: Callable[[], bool]) -> Float[Tens
 def _spread(points: Prototypes, rows: Int[Tensor, " block"]) -> Float[Tensor, " block"]:
     """Move the points in `rows` away from their neighbors; return the largest remaining cosine of each."""
     cosines, nearest = _nearest(points, rows, points.shape[1] // 2)
-    neighbours = points[nearest]
-    objective = _excess(neighbours, cosines[:, -1])
+    neighbors = points[nearest]
+    objective = _excess(neighbors, cosines[:, -1])
     moved = lbfgs(objective, points[rows].unsqueeze(1), iterations=_MOVES)
     points[rows] = moved.squeeze(1)
-    return (moved @ neighbours.mT).amax((1, 2))
+    return (moved @ neighbors.mT).amax((1, 2))
 
 
 def _nearest(
@@ -87,12 +87,12 @@ def _nearest(
     return values, member.gather(1, place) * top.shape[1] + place
 
 
-def _excess(neighbours: Float[Tensor, "starts m d"], allowed: PerStart) -> ValueAndGradient:
+def _excess(neighbors: Float[Tensor, "starts m d"], allowed: PerStart) -> ValueAndGradient:
     """Half the squared excess of the cosines with the neighbors over the allowed cosine."""
 
     def objective(points: Points) -> tuple[PerStart, Points]:
-        excess = (points @ neighbours.mT - allowed[:, None, None]).clamp_min_(0)
-        return excess.square().sum((1, 2)) / 2, excess @ neighbours
+        excess = (points @ neighbors.mT - allowed[:, None, None]).clamp_min_(0)
+        return excess.square().sum((1, 2)) / 2, excess @ neighbors
 
     return objective
 
