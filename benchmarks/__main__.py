@@ -9,7 +9,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import faces, head, packing, people, photos, r_w, retrieval, sampled, sharded, train
+from benchmarks import (
+    faces,
+    head,
+    packing,
+    people,
+    photos,
+    photos_memory,
+    r_w,
+    retrieval,
+    sampled,
+    sharded,
+    train,
+)
 
 
 def train_on_mnist() -> None:
@@ -32,6 +44,14 @@ def train_on_photos() -> None:
             photos.main(["--data", str(root), "--set", name, "--contender", contender])
 
 
+def memory_on_photos() -> None:
+    root = Path(os.environ.get("TAMMES_DATA", "data")) / "flowers"
+    if root.is_dir() and sys.platform == "linux":
+        photos_memory.main([str(root)])
+    else:
+        print(f"benchmarks.photos_memory is left out: it needs {root} and Linux.", file=sys.stderr)
+
+
 BENCHMARKS: dict[str, Callable[[], None]] = {
     "faces": faces.main,
     "head": lambda: head.main([]),
@@ -43,6 +63,7 @@ BENCHMARKS: dict[str, Callable[[], None]] = {
     "people": people.main,
     "train": train_on_mnist,
     "photos": train_on_photos,
+    "photos_memory": memory_on_photos,
 }
 
 if __name__ == "__main__":

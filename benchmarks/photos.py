@@ -1,9 +1,10 @@
 """Folders of photos: `tammes train ./photos` and a typical script with equal settings.
 
-The typical script is a timm backbone, a linear layer, cross-entropy and torchvision's folder, transforms and
-loader. Both have the same initial weights, image size, epochs, batch size, optimizer, learning rates,
-schedule and augmentation, and evaluate once, at the end. Rerun the command to continue an interrupted run; a
-finished one is not repeated. The sets are those of benchmarks/photos_data.py.
+The usual script is a timm backbone, a linear layer, cross-entropy and torchvision's folder, transforms and
+loader. Both start from the same weights, at the same size, for as many epochs, with the same batch size,
+optimizer, rates, schedule and augmentation, and evaluate once, at the end. An interrupted run continues when
+the command is given again; a finished one is not run twice. The sets are those of benchmarks/photos_data.py.
+Run both contenders of a seed at the same time, so that both meet the same load.
 
 Run: python -m benchmarks.photos --data DIR --copy-from CHECKOUT   (once for each set)
      python -m benchmarks.photos --data DIR --set flowers --contender tammes --seed 0
@@ -37,7 +38,7 @@ from tammes.lab.training.config import ResolvedConfig
 from tammes.lab.training.fine_tuning import SCRATCH_SIDE, pretrained_side
 
 RESULTS = Path("results/photos")
-THREADS = 2
+THREADS = 1
 SETS = {"flowers": "102 flowers", "gtsrb": "43 traffic signs"}
 CONTENDERS = {
     "tammes": "tammes train, pretrained",

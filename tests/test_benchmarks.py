@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of an installed package")
 
 from benchmarks import __main__ as bench
-from benchmarks import head, head_tables, packing, photos, sharded
+from benchmarks import head, head_tables, photos, photos_memory, sharded
 
 ROOT = Path(__file__).parents[1]
 
@@ -75,6 +75,35 @@ def test_the_subsets_of_photos_are_fixed(tmp_path, capsys):
     signs += [f"train/00003/0000{track}_00001.ppm" for track in (0, 1)]
     flowers = ["test/1/a.jpg", *(f"train/1/{i:02d}.jpg" for i in range(10))]
     assert copied == [f"flowers/{name}" for name in flowers] + [f"gtsrb/{name}" for name in signs]
+
+
+def test_the_table_of_memory_is_what_the_record_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page, copy = ROOT / "docs" / "photos.md", tmp_path / "page.md"
+    copy.write_text(page.read_text())
+    photos_memory.main(["--table", str(copy)])
+    assert copy.read_text() == page.read_text(), (
+        "refresh it: python -m benchmarks.photos_memory --table docs/photos.md"
+    )
+
+
+def test_a_sample_of_photos_keeps_the_layout(tmp_path):
+    for name in ("train/rose", "train/tulip", "test/rose"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(10):
+            (tmp_path / "photos" / name / f"{i}.JPG").write_text("")
+    (tmp_path / "photos" / "notes.txt").write_text("")
+    photos_memory.sample(tmp_path / "photos", 15, tmp_path / "some")
+    links = [path.relative_to(tmp_path / "some") for path in (tmp_path / "some").rglob("*.JPG")]
+    assert sorted({str(link.parent) for link in links}) == ["test/rose", "train/rose", "train/tulip"]
+    assert len(links) == 15
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_memory_of_child_processes_counts():
+    hold = "import time; held = b'x' * 300_000_000; time.sleep(1)"
+    inside = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"
+    assert photos_memory.peak([sys.executable, "-c", inside]) > 250
 
 
 def test_the_tables_of_the_head_are_what_the_record_says(tmp_path, monkeypatch):

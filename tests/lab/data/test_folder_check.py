@@ -24,7 +24,7 @@ def test_a_clean_folder_is_told_to_be_clean(photos):
     lines = check_lines(found, photos)
     assert lines["unreadable"] == lines["copies"] == "none"
     assert lines["in both"] == "no image is in both train and test (by content)"
-    assert lines["sizes"] == "12 x 8 to 12 x 8, median 12 x 8 (height x width)"
+    assert lines["sizes"] == "all 12 x 8 (height x width)"
 
 
 def test_images_in_both_splits_are_found_by_content(photos, tmp_path):

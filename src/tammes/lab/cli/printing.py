@@ -32,8 +32,8 @@ METRICS = (
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """Print one run as a table with one row; for imbalanced classes also counts and group accuracies."""
-    print_runs([(result["data"], result)])
+    """Print the metrics of one run; for imbalanced classes also counts and group accuracies."""
+    print_numbers(result["metrics"])
     if result["config"]["imbalance"] or "mean_class_accuracy" in result["metrics"]:
         print(f"Training images by class: {_ends(result['class_counts'])}")
     _print_groups(result["metrics"])
@@ -70,7 +70,7 @@ def print_runs(rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
             for (name, result), line in zip(some, numbers, strict=True)
         )
         lines = [[Cell(text) for text in line] for line in texts]
-        columns = ("run", *different, *heads, "s")
+        columns = ("run", *different, *heads, "seconds")
         print_grid(Grid(f"on {data}" if apart else "", columns, [("", lines)], words=1 + len(different)))
     if apart:
         print("Runs on different data are listed separately, because their numbers are not comparable.")

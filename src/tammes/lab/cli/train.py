@@ -97,7 +97,7 @@ class Train(ConfigFields):
 
     def run(self) -> int:
         from tammes.lab.cli.printing import print_result
-        from tammes.lab.training.closing_line import closing_line
+        from tammes.lab.training.closing_lines import closing_lines
         from tammes.lab.training.loop import train
         from tammes.lab.training.progress import Terminal
         from tammes.lab.training.run_folder import RunFolder, next_folder
@@ -114,8 +114,8 @@ class Train(ConfigFields):
             print(json.dumps(result))
         else:
             print_result(result)
-            print(printable(closing_line(RunFolder(out))))
-            print(printable(f"Run folder: {out}"))
+            for line in (*closing_lines(RunFolder(out)), f"Run folder: {out}"):
+                print(printable(line))
         return 0
 
 

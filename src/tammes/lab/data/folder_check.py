@@ -91,7 +91,6 @@ def check_lines(found: FolderCheck, root: Path) -> dict[str, str]:
 
     unreadable = list(found.unreadable)
     first = f" ({found.unreadable[unreadable[0]]})" if unreadable else ""
-    spread = found.spread
     return {
         "unreadable": f"{count(len(unreadable), 'file')}: {names(unreadable)}{first}"
         if unreadable
@@ -111,7 +110,16 @@ def check_lines(found: FolderCheck, root: Path) -> dict[str, str]:
         f"{', '.join(found.single[:5])}"
         if found.single
         else "no class has only one training image",
-        "sizes": "{0[0]} x {0[1]} to {2[0]} x {2[1]}, median {1[0]} x {1[1]} (height x width)".format(*spread)
-        if spread
-        else "no readable file",
+        "sizes": _sizes_in_words(found.spread),
     }
+
+
+def _sizes_in_words(spread: tuple[Size, Size, Size] | None) -> str:
+    """
+    >>> _sizes_in_words(((32, 32), (32, 40), (64, 48))), _sizes_in_words(((32, 32),) * 3)
+    ('32 x 32 to 64 x 48, median 32 x 40 (height x width)', 'all 32 x 32 (height x width)')
+    """
+    if spread is None:
+        return "no readable file"
+    least, median, most = (f"{height} x {width}" for height, width in spread)
+    return f"{f'all {most}' if least == most else f'{least} to {most}, median {median}'} (height x width)"

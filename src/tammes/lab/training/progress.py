@@ -79,7 +79,7 @@ def epoch_line(record: Record) -> str:
         f"epoch {record['epoch'] + 1}",
         *(f"{word} {100 * record[name]:.2f} %" for name, word in SHARES.items() if name in record),
         *(f"{name[:-4]} AUC {100 * value:.2f} %" for name, value in record.items() if name.endswith("_auc")),
-        margin_in_words(record),
+        margin_in_words(record, of="of"),
         duration(record["seconds"]),
     ]
     while len("  ".join(parts)) > TERMINAL_WIDTH:
@@ -87,11 +87,11 @@ def epoch_line(record: Record) -> str:
     return "  ".join(parts)
 
 
-def margin_in_words(metrics: Mapping[str, Any]) -> str:
+def margin_in_words(metrics: Mapping[str, Any], *, of: str = "of at most") -> str:
     """The class margin against its maximum.
 
     >>> margin_in_words({"class_margin_deg": 73.6, "class_margin_maximum_deg": 98.2})
     'class margin 74 of at most 98 degrees (75 %)'
     """
     margin, maximum = metrics["class_margin_deg"], metrics["class_margin_maximum_deg"]
-    return f"class margin {margin:.0f} of at most {maximum:.0f} degrees ({100 * margin / maximum:.0f} %)"
+    return f"class margin {margin:.0f} {of} {maximum:.0f} degrees ({100 * margin / maximum:.0f} %)"

@@ -82,11 +82,9 @@ def _classes(dataset: DataSet) -> str:
     counts = dataset.class_counts.tolist()
     if max(counts) == min(counts):
         return f"{len(counts):,}, with {max(counts):,} training images each"
-    names = [dataset.classes[counts.index(extreme)] for extreme in (max(counts), min(counts))]
-    return (
-        f"{len(counts):,}; from {max(counts):,} training images ({names[0]!r}) "
-        f"to {min(counts):,} ({names[1]!r})"
-    )
+    fewest, most = min(counts), max(counts)
+    rarest, largest = (dataset.classes[counts.index(count)] for count in (fewest, most))
+    return f"{len(counts):,}; from {fewest:,} training images ({rarest!r}) to {most:,} ({largest!r})"
 
 
 def _size(dataset: DataSet) -> str:
@@ -101,7 +99,7 @@ def _size(dataset: DataSet) -> str:
     sizes = sampled_sizes(files)
     least, most = min(sizes, default=(0, 0), key=_area), max(sizes, default=(0, 0), key=_area)
     spread = f"{least[0]} x {least[1]}" + (f" to {most[0]} x {most[1]}" if most != least else "")
-    return f"{shape}, resized from the largest center crop{crop}; files: {spread}"
+    return f"{shape}, resized from the largest center crop{crop}; sampled files: {spread}"
 
 
 def _area(size: tuple[int, int]) -> int:

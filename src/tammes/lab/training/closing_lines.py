@@ -1,4 +1,4 @@
-"""One line about a finished run: what it achieved, and what to try next."""
+"""The last lines about a finished run: what it achieved, and what to try next."""
 
 import shlex
 from typing import Any
@@ -17,13 +17,13 @@ GAINED = 0.005
 """Gain in accuracy at the last evaluation from which longer training is suggested."""
 
 
-def closing_line(folder: RunFolder) -> str:
+def closing_lines(folder: RunFolder) -> list[str]:
     """What a finished run achieved, and the next thing to try."""
     result = folder.finished()
     metrics = result["metrics"]
     name = next(name for name in SHARES if name in metrics)
-    reached = f"{SHARES[name]} {100 * metrics[name]:.1f} % on the test images, {margin_in_words(metrics)}"
-    return f"{reached}. Next: {_next(folder, result, name)}"
+    reached = f"Test {SHARES[name]} {100 * metrics[name]:.1f} %, {margin_in_words(metrics)}."
+    return [reached, f"Next: {_next(folder, result, name)}"]
 
 
 def _next(folder: RunFolder, result: dict[str, Any], name: str) -> str:
