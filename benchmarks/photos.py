@@ -1,9 +1,9 @@
 """Folders of photos: `tammes train ./photos` and a typical script with equal settings.
 
-The usual script is a timm backbone, a linear layer, cross-entropy and torchvision's folder, transforms and
-loader. Both start from the same weights, at the same size, for as many epochs, with the same batch size,
-optimizer, rates, schedule and augmentation, and evaluate once, at the end. An interrupted run continues when
-the command is given again; a finished one is not run twice. The sets are those of benchmarks/photos_data.py.
+The typical script is a timm backbone, a linear layer, cross-entropy and torchvision's folder, transforms and
+loader. Both have the same initial weights, image size, epochs, batch size, optimizer, learning rates,
+schedule and augmentation, and evaluate once, at the end. Rerun the command to continue an interrupted run; a
+finished one is not repeated. The sets are those of benchmarks/photos_data.py.
 Run both contenders of a seed at the same time, so that both meet the same load.
 
 Run: python -m benchmarks.photos --data DIR --copy-from CHECKOUT   (once for each set)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of an installed package")
 
 from benchmarks import __main__ as bench
-from benchmarks import head, head_tables, photos, photos_memory, sharded
+from benchmarks import head, head_tables, packing, photos, photos_memory, sharded
 
 ROOT = Path(__file__).parents[1]
 

@@ -16,6 +16,7 @@ from tammes.lab.report import Section, inspect, write_page
 from tammes.lab.report.confusions import confusions
 from tammes.lab.report.contents import TOPICS, page
 from tammes.lab.report.page import Page
+from tammes.lab.report.worst_classes import worst_first
 from tammes.metrics._example_samples import confused_pairs
 
 pytestmark = pytest.mark.usefixtures("flat")
@@ -102,6 +103,18 @@ def test_names_from_elsewhere_are_text_and_never_markup(make):
     assert evil[0] in shown.words
     (image,) = matrices(shown)
     assert json.loads(image["data-names"]) == evil
+
+
+def test_the_weakest_class_is_the_first_of_the_table():
+    """Both classes are always wrong; the second one by a larger margin."""
+    corners = np.eye(3)
+    samples = np.array([[0.0, 0.7, 0.8], [0.0, 0.1, 1.0], [0.0, 0.0, 1.0]])
+    found = inspect(samples, np.array([0, 1, 2]), corners, classes=["ant", "bee", "cow"])
+    words = read([found]).words
+    first = worst_first(found)[0]
+    assert found.arrays["class_accuracy"].tolist() == [0, 0, 1]
+    assert first == int(np.argmin(found.arrays["class_gamma"])) == 1
+    assert "Weakest class: bee (0.0 %)." in words
 
 
 def test_it_says_what_the_numbers_are_what_they_could_be_and_how_close(make):

@@ -26,7 +26,10 @@ COUNTED_CELLS = 20
 """Maximum number of classes for which a confusion matrix shows counts."""
 
 LABELED = 40
-"""Maximum number of classes whose names are shown beside a matrix."""
+"""Maximum number of classes whose names are shown beside a matrix, or in the legend of a map."""
+
+NAME_WIDTH, NAME_HEIGHT = 7.5, 13
+"""Room of a letter and of a line in the names on a map, in its units."""
 
 
 class Curve(NamedTuple):
@@ -333,7 +336,10 @@ def confusion_matrix(
 
 
 def scatter(title: str, dots: Sequence[Dot], names: Sequence[tuple[str, float, float]] = ()) -> Markup:
-    """Samples and prototypes in the plane, one group per class; `names` are written at their places."""
+    """Samples and prototypes in the plane, one group per class.
+
+    `names` are written at their places, except those that would cover an earlier one.
+    """
     xs, ys = [dot.x for dot in dots], [dot.y for dot in dots]
     scale = 460 / max(max(xs) - min(xs), max(ys) - min(ys), 1e-9)
 
@@ -350,8 +356,26 @@ def scatter(title: str, dots: Sequence[Dot], names: Sequence[tuple[str, float, f
         title=title,
         groups=[{"label": label, "color": color(label), "dots": group} for label, group in groups.items()],
         height=20 + (max(ys) - min(ys)) * scale,
-        names=[(short(name, 22), *place(x, y)) for name, x, y in names],
+        names=_apart([(short(name, 22), *place(x, y)) for name, x, y in names]),
     )
+
+
+def _apart(names: Sequence[tuple[str, float, float]]) -> list[tuple[str, float, float]]:
+    """Names moved into the map sideways, without those that would cover an earlier one.
+
+    >>> _apart([("ant", 100, 50), ("bee", 110, 55), ("cow", 110, 70), ("dragonfly", 479, 50)])
+    [('ant', 100, 50), ('cow', 110, 70), ('dragonfly', 446.25, 50)]
+    """
+    kept: list[tuple[str, float, float]] = []
+    for name, x, y in names:
+        half = NAME_WIDTH * len(name) / 2
+        x = min(max(x, half), 480 - half)
+        if all(
+            abs(y - other_y) >= NAME_HEIGHT or abs(x - other_x) >= half + NAME_WIDTH * len(other) / 2
+            for other, other_x, other_y in kept
+        ):
+            kept.append((name, x, y))
+    return kept
 
 
 def _star(x: float, y: float) -> str:

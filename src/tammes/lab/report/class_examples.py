@@ -23,10 +23,12 @@ def class_examples(model: ModelResults) -> list[Section]:
     if not classes:
         return []
     part = (
-        "" if len(classes) == len(model.classes) else f" of {len(classes)} classes with the lowest accuracy"
+        ""
+        if len(classes) == len(model.classes)
+        else f" Listed: the {len(classes)} classes with the lowest accuracy."
     )
     text = (
-        f"Typical: the test images{part} closest to the prototype of their class. Odd: those farthest from "
-        "it. A red frame marks a mistake."
+        "Typical: the test images of a class closest to its prototype. Odd: those farthest from it. "
+        f"A red frame marks a mistake.{part}"
     )
     return [Section("Typical and odd examples", text, render("class_examples.html", classes=classes))]

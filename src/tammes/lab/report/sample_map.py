@@ -26,7 +26,6 @@ def sample_map(model: ModelResults) -> list[Section]:
     dots = [_sample(model, sample, *place) for sample, place in zip(shown, samples.tolist(), strict=True)]
     dots += [_prototype(model, j // centers, *place) for j, place in enumerate(places[len(shown) :].tolist())]
     labels = sorted({dot.label for dot in dots})
-    named = labels if len(labels) <= LABELED else []
     part = "All" if len(shown) == model.samples else f"{len(shown):,} of"
     text = (
         f"{part} {model.samples:,} samples, one color per class; mistakes are outlined"
@@ -35,19 +34,18 @@ def sample_map(model: ModelResults) -> list[Section]:
     body = render(
         "sample_map.html",
         options=[(label, model.classes[label]) for label in labels],
-        legend=[(color(label), model.classes[label]) for label in named],
-        chart=figure(scatter("map", dots, _names(model, named, shown, samples)), kind="square"),
+        legend=[(color(j), model.classes[j]) for j in labels] if len(labels) <= LABELED else [],
+        chart=figure(scatter("map", dots, _names(model, shown, samples)), kind="square"),
     )
     return [Section("Map", text, body)]
 
 
-def _names(
-    model: ModelResults, labels: list[int], shown: list[int], places: np.ndarray
-) -> list[tuple[str, float, float]]:
-    """Class names at the median of their samples."""
+def _names(model: ModelResults, shown: list[int], places: np.ndarray) -> list[tuple[str, float, float]]:
+    """Class names at the median of their samples, the class with the most samples first."""
     label = model.arrays["label"][shown]
-    some = [(j, places[label == j]) for j in labels if (label == j).any()]
-    return [(model.classes[j], *np.median(group, axis=0).tolist()) for j, group in some]
+    counts = np.bincount(label, minlength=len(model.classes))
+    ordered = [j for j in np.argsort(-counts, kind="stable").tolist() if counts[j]]
+    return [(model.classes[j], *np.median(places[label == j], axis=0).tolist()) for j in ordered]
 
 
 def _sample(model: ModelResults, sample: int, x: float, y: float) -> Dot:

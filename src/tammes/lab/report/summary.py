@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tammes.lab.report.accuracy_comparison import accuracy_interval, difference
 from tammes.lab.report.charts import color
 from tammes.lab.report.model_results import ModelResults
 from tammes.lab.report.page import Section
 from tammes.lab.report.templating import number, render
+from tammes.lab.report.worst_classes import worst_first
 from tammes.metrics._example_samples import confused_pairs
 
 
@@ -58,7 +57,7 @@ def _weakest(model: ModelResults) -> list[str]:
     if model.correct.all():
         return []
     accuracy = model.arrays["class_accuracy"]
-    worst = int(np.nanargmin(accuracy))
+    worst = worst_first(model)[0]
     (truth, given), times = confused_pairs(model.arrays["label"], model.arrays["prediction"])[0]
     return [
         f"Weakest class: {model.classes[worst]} ({100 * accuracy[worst]:.1f} %).",

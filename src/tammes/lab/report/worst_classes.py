@@ -16,14 +16,20 @@ KEPT = ("class_gamma", "class_accuracy", "class_sample_margin", "nearest_class",
 HEADINGS = ("class", "nearest class", "angle °", "samples", "acc %", "mean margin", "smallest")
 
 
+def worst_first(model: ModelResults) -> list[int]:
+    """The classes that have samples by accuracy, then by smallest sample margin."""
+    sizes = np.bincount(model.arrays["label"], minlength=len(model.classes))
+    order = np.lexsort((model.arrays["class_gamma"], model.arrays["class_accuracy"]))
+    return [j for j in order.tolist() if sizes[j]]
+
+
 def worst_classes(model: ModelResults) -> list[Section]:
     """The classes with the lowest accuracy, each with the class whose prototype is nearest."""
     if "class_accuracy" not in model.arrays:
         return []
     arrays = {name: values.tolist() for name, values in model.arrays.items() if name in KEPT}
     sizes = np.bincount(model.arrays["label"], minlength=len(model.classes)).tolist()
-    order = np.lexsort((arrays["class_gamma"], arrays["class_accuracy"]))
-    order = [j for j in order.tolist() if sizes[j]]
+    order = worst_first(model)
     rows = [
         [
             model.classes[j],
