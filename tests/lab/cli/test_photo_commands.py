@@ -35,6 +35,17 @@ def test_a_wrong_model_is_one_line_before_the_data_is_read(photos, tmp_path, cap
     assert "Unknown model 'cnn44'" in capsys.readouterr().err
 
 
+def test_an_error_before_the_first_step_does_not_wait_for_the_compiler(photos, tmp_path):
+    """torch.use_deterministic_algorithms imports it, which takes as long as importing torch."""
+    words = ["train", str(photos), "--model", "cnn44", "--out", str(tmp_path / "run")]
+    code = (
+        f"import sys; from tammes.lab.cli import main; print(main({words}), 'torch._inductor' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["1", "False"]
+    assert done.stderr.startswith("tammes: Unknown model 'cnn44'")
+
+
 def test_the_prototypes_of_a_run_are_exported_with_their_classes(run, tmp_path, capsys):
     target = tmp_path / "prototypes.npz"
     assert main(["head", "export", str(run), str(target)]) == 0

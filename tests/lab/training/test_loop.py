@@ -12,7 +12,7 @@ from tammes.lab.data import Batches, InMemory, load
 from tammes.lab.models.fastnet import FastNet
 from tammes.lab.training import NonFiniteLossError, RunFolder, classifier, resolve, train
 from tammes.lab.training.classifier import DataFacts, build_classifier
-from tammes.lab.training.distributed import ALONE
+from tammes.lab.training.distributed import ALONE, determinism
 from tammes.lab.training.engine import Engine
 from tammes.lab.training.loop import batches_of
 from tammes.lab.training.run_folder import read_tensors
@@ -315,3 +315,16 @@ def test_tensorboard_gets_the_numbers_of_the_log(settings, tmp_path):
     events.Reload()
     logged = [r["accuracy"] for r in read_log(tmp_path / "run" / "log.jsonl") if r["kind"] == "epoch"]
     assert [e.value for e in events.Scalars("epoch/accuracy")] == pytest.approx(logged)
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("wanted", [False, True])
+def test_determinism_holds_inside_and_ends_outside(before, wanted):
+    seen = torch.are_deterministic_algorithms_enabled
+    torch.use_deterministic_algorithms(before)
+    try:
+        with determinism(wanted):
+            assert seen() == (wanted or before)
+        assert seen() == before
+    finally:
+        torch.use_deterministic_algorithms(False)

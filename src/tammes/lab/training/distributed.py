@@ -107,13 +107,15 @@ def world(device: str) -> Iterator[World]:
 @contextmanager
 def determinism(wanted: bool) -> Iterator[None]:
     """Use only deterministic algorithms. An operation without one raises."""
-    before = torch.are_deterministic_algorithms_enabled()
+    if not wanted or torch.are_deterministic_algorithms_enabled():
+        yield  # setting what is set already would import the compiler, which takes as long as torch
+        return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required for deterministic cuBLAS
-    torch.use_deterministic_algorithms(wanted or before)
+    torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(False)
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
