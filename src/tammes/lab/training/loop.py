@@ -50,6 +50,8 @@ def fit(engine: Engine, batches: Batches, test: Protocol, watch: Watch) -> Measu
         start = time.monotonic()
         evaluation = test.measure(engine.gather(), world) if due else None
         watch.after_epoch(evaluation, time.monotonic() - start)
+        if due:
+            progress = watch.progress()  # no time may be left for another evaluation
     watch.save()
     return evaluation
 
