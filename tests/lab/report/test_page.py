@@ -115,6 +115,9 @@ def test_the_weakest_class_is_the_first_of_the_table():
     assert found.arrays["class_accuracy"].tolist() == [0, 0, 1]
     assert first == int(np.argmin(found.arrays["class_gamma"])) == 1
     assert "Weakest class: bee (0.0 %)." in words
+    assert "Most frequent mistake" not in words  # each happens once
+    twice = inspect(samples[[0, 0, 1, 2]], np.array([0, 0, 1, 2]), corners, classes=["ant", "bee", "cow"])
+    assert "Most frequent mistake: ant taken for cow (2 of 2)." in read([twice]).words
 
 
 def test_it_says_what_the_numbers_are_what_they_could_be_and_how_close(make):

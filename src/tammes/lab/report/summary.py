@@ -53,17 +53,19 @@ def one_model(model: ModelResults) -> str:
 
 
 def _weakest(model: ModelResults) -> list[str]:
-    """The class with the lowest accuracy, and the most frequent mistake."""
+    """The class with the lowest accuracy, and the most frequent mistake if there is one that repeats."""
     if model.correct.all():
         return []
     accuracy = model.arrays["class_accuracy"]
     worst = worst_first(model)[0]
     (truth, given), times = confused_pairs(model.arrays["label"], model.arrays["prediction"])[0]
-    return [
-        f"Weakest class: {model.classes[worst]} ({100 * accuracy[worst]:.1f} %).",
-        f"Most frequent mistake: {model.classes[truth]} taken for {model.classes[given]} ({times:,} of "
-        f"{int((model.arrays['label'] == truth).sum()):,}).",
-    ]
+    said = [f"Weakest class: {model.classes[worst]} ({100 * accuracy[worst]:.1f} %)."]
+    if times > 1:
+        said.append(
+            f"Most frequent mistake: {model.classes[truth]} taken for {model.classes[given]} ({times:,} of "
+            f"{int((model.arrays['label'] == truth).sum()):,})."
+        )
+    return said
 
 
 def margins_in_words(model: ModelResults) -> str:

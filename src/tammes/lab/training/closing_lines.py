@@ -1,5 +1,6 @@
 """The last lines about a finished run: what it achieved, and what to try next."""
 
+import math
 import shlex
 from typing import Any
 
@@ -33,9 +34,10 @@ def _next(folder: RunFolder, result: dict[str, Any], name: str) -> str:
     if _neglects_rare_classes(metrics) and config.sampling == "shuffled":
         return "rare classes have low accuracy; train again with --sampling balanced."
     best, epoch = result["best"].get(name, 0.0), result["best"]["epoch"]
-    if best - metrics[name] > LOST:
+    noise = _noise(folder, metrics[name])
+    if best - metrics[name] > max(LOST, noise):
         return f"epoch {epoch} reached {100 * best:.1f} %; use it with --weights best, or train for less."
-    if config.epochs is not None and _still_rising(read_log(folder.log), name):
+    if config.epochs is not None and _still_rising(read_log(folder.log), name, noise):
         return f"accuracy was still improving; train longer with --epochs {2 * config.epochs}."
     what = "its mistakes" if metrics[name] < 1 else "the page"
     return f"see {what} with tammes report {shlex.quote(str(folder.path))}"
@@ -46,6 +48,12 @@ def _neglects_rare_classes(metrics: dict[str, Any]) -> bool:
     return len(groups) > 1 and groups[0] - groups[-1] > RARE_GAP
 
 
-def _still_rising(records: list[Record], name: str) -> bool:
+def _noise(folder: RunFolder, share: float) -> float:
+    """Two standard errors of a share of the test images."""
+    images = len(folder.arrays.get("label", ()))
+    return 2 * math.sqrt(share * (1 - share) / images) if images else 0.0
+
+
+def _still_rising(records: list[Record], name: str, noise: float) -> bool:
     values = [record[name] for record in records if record["kind"] == "epoch" and name in record]
-    return len(values) > 2 and values[-1] == max(values) and values[-1] - values[-2] > GAINED
+    return len(values) > 2 and values[-1] == max(values) and values[-1] - values[-2] > max(GAINED, noise)
