@@ -30,9 +30,23 @@ def test_the_page_has_every_step_as_the_command_writes_it(tool, tmp_path, monkey
     photographed = []
     monkeypatch.setattr(tool, "run", lambda command, folder: outputs[command])
     monkeypatch.setattr(tool, "photograph", photographed.append)
-    (tmp_path / "photos" / "rose").mkdir(parents=True)
-    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "rose" / "1.jpg")
-    assert page.endswith(tool.transcript(tmp_path / "photos"))
+    checkout(tmp_path)
+    assert page.endswith(tool.transcript(tmp_path))
     assert [path.name for path in photographed] == ["report.html"]
-    for name, size in tool.PICTURES.items():
-        assert Image.open(ROOT / "docs" / "figures" / name).size == size
+    for name, picture in tool.PICTURES.items():
+        assert Image.open(ROOT / "docs" / "figures" / name).size == (picture.width, picture.height)
+
+
+def checkout(folder):
+    """Names and photos of two flowers, one of which is not chosen."""
+    (folder / "cat_to_name.json").write_text('{"43": "sword lily", "50": "common dandelion"}')
+    for place in ("train/43/b.jpg", "test/43/a.jpg", "train/50/a.jpg"):
+        (folder / "flowers" / place).parent.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(folder / "flowers" / place)
+
+
+def test_the_photos_are_of_the_chosen_flowers(tool, tmp_path):
+    checkout(tmp_path)
+    tool.copy_photos(tmp_path, tmp_path / "photos")
+    copied = sorted(str(p.relative_to(tmp_path / "photos")) for p in (tmp_path / "photos").rglob("*.*"))
+    assert copied == ["sword-lily/a.jpg", "sword-lily/b.jpg"]

@@ -1,12 +1,14 @@
 """Regenerate docs/photos-transcript.md: from a folder of photos to a model, a report and an ONNX file.
 
-Runs each command on a folder of photos, in a fresh directory, and writes what it printed, with pictures of
-the page, to the documentation. The page of the docs was made from six classes of 40 photos of the flowers in
-benchmarks/photos.py.
+Copies the first 40 photos of eight kinds of flowers that are easily confused, runs each command on them in a
+fresh directory, and writes what it printed, with pictures of the page, to the documentation. The photos are
+from a checkout of github 3ba2ii/Flower-Classifier, which does not say who may publish them, so the pictures
+of the page show them blurred.
 
-Run: python tools/photos_transcript.py PHOTOS
+Run: python tools/photos_transcript.py CHECKOUT
 """
 
+import json
 import re
 import shlex
 import shutil
@@ -14,13 +16,32 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "photos-transcript.md"
-PICTURES = {"photos-report.png": (1000, 840), "photos-report-phone.png": (420, 800)}
-"""Pictures of the page of the run: file, and width and height of the window, which ends above the photos."""
+FLOWERS = ("azalea", "camellia", "hibiscus", "mallow", "petunia", "rose", "sword lily", "tree mallow")
+PHOTOS_EACH = 40
+
+
+class Picture(NamedTuple):
+    """A picture of the page of the run: size of the window, and the heading at its top."""
+
+    width: int
+    height: int
+    heading: str
+    text: str
+
+
+PICTURES = {
+    "photos-report.png": Picture(1000, 1270, "Report on runs/photos", "The page"),
+    "photos-report-map.png": Picture(1000, 900, "Map", "The map of the test images, further down"),
+    "photos-report-phone.png": Picture(420, 900, "Report on runs/photos", "The page on a phone"),
+}
+
+TO_THE_TOP = "found => scrollTo(0, scrollY + found.getBoundingClientRect().top - 24)"
 
 ONNX = """\
 import json, numpy as np, onnxruntime
@@ -54,14 +75,16 @@ def run(command: str, folder: Path) -> str:
 
 
 def photograph(page: Path) -> None:
-    """Screenshots of the top of a page, at the widths of a desktop and a phone."""
+    """Pictures of a page, with its photos blurred."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, (width, height) in PICTURES.items():
+        for name, (width, height, heading, _) in PICTURES.items():
             tab = browser.new_page(viewport={"width": width, "height": height})
             tab.goto(page.as_uri())
+            tab.locator("svg.thumb use").evaluate_all("all => all.forEach(u => u.style.filter = 'blur(4px)')")
+            tab.get_by_role("heading", name=heading, exact=True).evaluate(TO_THE_TOP)
             tab.screenshot(path=DOCS / "figures" / name)
             _shrink(DOCS / "figures" / name)
         browser.close()
@@ -72,11 +95,23 @@ def _shrink(picture: Path) -> None:
     Image.open(picture).convert("RGB").quantize(256).save(picture, optimize=True)
 
 
-def transcript(photos: Path) -> str:
+def copy_photos(checkout: Path, target: Path) -> None:
+    """The first photos of each of the `FLOWERS`, in a folder with the name of the flower."""
+    names = json.loads((checkout / "cat_to_name.json").read_text())
+    for number in sorted(names, key=int):
+        if names[number] in FLOWERS:
+            folder = target / names[number].replace(" ", "-")
+            folder.mkdir(parents=True)
+            files = sorted((checkout / "flowers").glob(f"*/{number}/*.jpg"), key=lambda file: file.name)
+            for file in files[:PHOTOS_EACH]:
+                shutil.copyfile(file, folder / file.name)
+
+
+def transcript(checkout: Path) -> str:
     """The text of the page."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        shutil.copytree(photos, folder / "photos")
+        copy_photos(checkout, folder / "photos")
         first = sorted((folder / "photos").rglob("*.jpg"))[0]
         first.rename(folder / "new.jpg")
         parts = []
@@ -85,10 +120,8 @@ def transcript(photos: Path) -> str:
             parts.append(f"## {title}\n\n```\n$ {command}\n{run(command, folder)}\n```\n")
             if command.startswith("tammes report"):
                 photograph(folder / "runs" / "photos" / "report.html")
-                parts.append(
-                    f"![The page]({Path('figures') / 'photos-report.png'})\n"
-                    f'<img src="figures/photos-report-phone.png" alt="The page on a phone" width="210">\n'
-                )
+                parts.append("The photos are blurred here, because they are not ours to publish.\n")
+                parts += [f"![{picture.text}](figures/{name})\n" for name, picture in PICTURES.items()]
         (folder / "onnx_example.py").write_text(ONNX)
         shown = run("onnx_example", folder)
         parts.append(f"## The same photo with onnxruntime\n\n```\n{ONNX}```\n\n```\n{shown}\n```\n")
@@ -98,8 +131,9 @@ def transcript(photos: Path) -> str:
 def main() -> None:
     head = (
         "# From a folder of photos to a model, a page and ONNX\n\n"
-        "What a first-time user types and sees. `python tools/photos_transcript.py PHOTOS` writes this page. "
-        "Times are those of\none thread on a busy machine. [Layouts, sizes and preprocessing](photos.md).\n\n"
+        "What a first-time user types and sees. `python tools/photos_transcript.py CHECKOUT` writes this "
+        "page. Times are those of\none thread on a busy machine. "
+        "[Layouts, sizes and preprocessing](photos.md).\n\n"
     )
     PAGE.write_text(head + transcript(Path(sys.argv[1]).resolve()), encoding="utf-8")
 

@@ -1,5 +1,7 @@
 """A map of samples that places similar ones close together."""
 
+from collections import Counter
+
 import numpy as np
 
 from tammes.lab.report.charts import LABELED, Dot, color, scatter
@@ -43,9 +45,9 @@ def sample_map(model: ModelResults) -> list[Section]:
 def _names(model: ModelResults, shown: list[int], places: np.ndarray) -> list[tuple[str, float, float]]:
     """Class names at the median of their samples, the class with the most samples first."""
     label = model.arrays["label"][shown]
-    counts = np.bincount(label, minlength=len(model.classes))
-    ordered = [j for j in np.argsort(-counts, kind="stable").tolist() if counts[j]]
-    return [(model.classes[j], *np.median(places[label == j], axis=0).tolist()) for j in ordered]
+    classes: list[int] = [j for j, _ in Counter(label.tolist()).most_common()]
+    some = [(j, places[label == j]) for j in classes]
+    return [(model.classes[j], *np.median(group, axis=0).tolist()) for j, group in some]
 
 
 def _sample(model: ModelResults, sample: int, x: float, y: float) -> Dot:
