@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from tammes.lab.report.charts import LABELLED, confusion_matrix
+from tammes.lab.report.charts import LABELED, confusion_matrix
 from tammes.lab.report.model_results import ModelResults
 from tammes.lab.report.page import Section, figure
 from tammes.lab.report.tables import Cell, Grid
 from tammes.lab.report.templating import render
 from tammes.metrics._example_samples import confused_pairs, example_samples
 
-IN_MATRIX = LABELLED
+IN_MATRIX = LABELED
 """Maximum number of classes in a matrix, whose names must fit; of more, those of the most frequent pairs."""
 
 LISTED = 20
