@@ -38,6 +38,8 @@ def words_of(name: str) -> list[str]:
             return ["limits", "--part", part, "--show", "--fill"]
         case ["cifar10"]:
             return ["cifar10", "--show", "--fill"]
+        case [("longtail" | "facelosses") as table]:
+            return [table, "--show", "--seeds", "2", "--fill"]
         case ["ablation", dataset]:
             return ["ablation", "--show", "--seeds", "3", "--dataset", dataset, "--fill"]
         case ["table1", dataset, preset]:
