@@ -54,12 +54,15 @@ def words_of(name: str) -> list[str]:
     raise LookupError(f"no command is known to write the table {name!r}")
 
 
+OF_BENCHMARKS = ("photos", "photos-memory", "head", "head few classes", "sharded", "packing")
+
+
 def tables() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         for name in TABLE.findall(page.read_text()):
             # The first takes minutes, tests/lab/cli/test_reproduce_table2.py has its verdict; the others are
             # written by benchmarks and tested with them.
-            if name not in ("free_features", "photos", "head", "head few classes", "sharded", "packing"):
+            if name not in ("free_features", *OF_BENCHMARKS):
                 yield str(page.relative_to(ROOT)), name
 
 
