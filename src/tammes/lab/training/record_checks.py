@@ -41,8 +41,10 @@ def check_row_record(path: Path, record: Mapping[str, Any], way_out: str) -> Non
     """Check that the record of a table's row has numbers where tables and figures read them."""
     with reading(path, way_out):
         _check("seed", isinstance(record.get("seed", 0), int), record.get("seed"))
-        for name in ("metrics", "curves", "histograms"):
+        for name in ("config", "metrics", "curves", "histograms"):
             _check(name, isinstance(record.get(name, {}), dict), record.get(name))
+        objective = record.get("config", {}).get("objective")
+        _check("objective", isinstance(objective, str), objective)
         for name, value in record.get("metrics", {}).items():
             _check(name, _is_number(value), value)
         curves = record.get("curves", {})
