@@ -440,7 +440,8 @@ def run_parts(names: list[str]) -> None:
         found[name] = PARTS[name]()
         print(json.dumps(found[name], indent=1), flush=True)
         taken = stamp(seconds=time.perf_counter() - start, device=DEVICE)
-        found["stamp"] = taken | {"seed": 0, "dtype": "float32"}
+        found["stamp"] = taken | {"seed": 0, "dtype": "float32"}  # of the part measured last
+        found.setdefault("measured", {})[name] = {key: taken[key] for key in ("commit", "date")}
         write_record(results(), found)
     if {"curves", "memory"} <= found.keys():
         plot()
