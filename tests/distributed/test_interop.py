@@ -197,7 +197,9 @@ def test_metadata_of_other_types_is_ignored(about, tmp_path):
     metadata = {"format": "tammes head 1", "about": about}
     save_file({"weight": torch.ones(3, 2)}, tmp_path / "x.safetensors", metadata)
     import_head([tmp_path / "x.safetensors"], tmp_path / "head")
-    load_head(tmp_path / "head", PrototypeHead(2, 3, "CE"))  # a manifest with such values is refused
+    head = PrototypeHead(2, 3, "CE")
+    load_head(tmp_path / "head", head)  # a manifest with such values is refused
+    assert head.weight.tolist() == torch.ones(3, 2).tolist()
 
 
 class Malicious:
