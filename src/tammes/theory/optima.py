@@ -137,16 +137,13 @@ def free_features(
         _check_cosines(objective)
     # The span of the prototypes and one more direction suffice for the features.
     width = d if nonnegative or prototypes is not None else min(d, k + 1)
+    stages, starts = _stages(objective), _starts(problem, width, d, seed, prototypes)
     if start is not None:
-        starts = [torch.cat([start.points, start.features])]
-    elif prototypes is None:
-        starts = _starts(problem, width, d, seed)
-    else:
-        fixed = _checked_prototypes(prototypes, k, d, to_unit=problem.decay is None)
-        starts = [problem.with_features(fixed)]
+        # Where an optimum was found, blunter stages would only lead away from it.
+        stages, starts = stages[-1:], [torch.cat([start.points, start.features])]
     began = time.perf_counter()
     with one_thread():
-        end = _descend(_stages(objective), [points[:, :width] for points in starts], problem)
+        end = _descend(stages, [points[:, :width] for points in starts], problem)
     if not end.gradient <= _CONVERGED:
         warnings.warn(f"{objective} has not converged: its gradient is {end.gradient:.1g}.", stacklevel=2)
     points = torch.nn.functional.pad(end.points, (0, d - width))
@@ -301,20 +298,26 @@ def _never_negative(term: Term) -> bool:
     return not isinstance(term, LMSoftmax | SampleMargin)
 
 
-def _starts(problem: _Problem, width: int, d: int, seed: int) -> list[Tensor]:
-    """Random prototypes with features equal to them."""
+def _starts(problem: _Problem, width: int, d: int, seed: int, prototypes: Prototypes | None) -> list[Tensor]:
+    """Random prototypes, or the fixed ones, with features equal to them."""
+    if prototypes is not None:
+        fixed = _checked_prototypes(prototypes, problem.k, d, to_unit=problem.decay is None)
+        return [problem.with_features(fixed)]
     generator = torch.Generator().manual_seed(seed)
     many = 2 if problem.k <= d + 1 else 8
-    prototypes = torch.randn(many, problem.k, width, dtype=torch.float64, generator=generator)
-    return [problem.with_features(normalize(start)) for start in prototypes]
+    drawn = torch.randn(many, problem.k, width, dtype=torch.float64, generator=generator)
+    return [problem.with_features(normalize(start)) for start in drawn]
 
 
 def _descend(stages: list[_Stage], starts: list[Tensor], problem: _Problem) -> _End:
-    """Run the first stage from all `starts`, and the remaining stages from the best."""
-    end = min((_minimize(stages[0], start, problem, _ROUGH) for start in starts), key=lambda end: end.value)
-    for stage in stages[1:]:
-        end = _minimize(stage, end.points, problem, _ROUGH)
-    return _minimize(stages[-1], end.points, problem, 0.0)
+    """Compare the `starts` in the first stage, then run all stages from the best."""
+    points = starts[0]
+    if len(starts) > 1:
+        ends = (_minimize(stages[0], start, problem, _ROUGH) for start in starts)
+        points = min(ends, key=lambda end: end.value).points
+    for stage in stages[:-1]:
+        points = _minimize(stage, points, problem, _ROUGH).points
+    return _minimize(stages[-1], points, problem, 0.0)
 
 
 def _minimize(stage: _Stage, start: Tensor, problem: _Problem, tolerance: float) -> _End:

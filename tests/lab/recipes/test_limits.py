@@ -29,12 +29,12 @@ def test_for_more_classes_losses_end_apart():
 
 def test_rare_classes_move_together_and_r_w_keeps_them_apart():
     balanced, imbalanced, centered = (
-        limits.minority_row("NormFace", ratio, r_w)["rare_deg"]
-        for ratio, r_w in [(1, False), (100, False), (100, True)]
+        limits.minority_row("NormFace", ratio, r_w) for ratio, r_w in [(1, False), (100, False), (100, True)]
     )
-    assert balanced == pytest.approx(96.379, abs=0.01)
-    assert imbalanced < balanced - 30
-    assert centered == pytest.approx(balanced, abs=0.5)
+    assert balanced["rare_deg"] == pytest.approx(96.379, abs=0.01)
+    assert imbalanced["rare_deg"] < balanced["rare_deg"] - 30
+    assert balanced["rare_deg"] - 3 < imbalanced["rare_means_deg"] < balanced["rare_deg"] - 1, "means stay"
+    assert centered["rare_deg"] == pytest.approx(balanced["rare_deg"], abs=0.5)
 
 
 def test_a_softmax_code_is_as_good_as_the_packing():
@@ -91,16 +91,17 @@ def test_the_figure_shows_trained_networks_and_no_row_that_has_not_converged(tmp
     monkeypatch.setattr(minority_figure, "save_figure", lambda figure, path: figures.append(figure))
     point = {"loss": "CE", "R_w": True, "merged": []}
     rows = [
-        point | {"ratio": 1, "rare_deg": 96.0, "gradient": 1e-9},
-        point | {"ratio": 100, "rare_deg": 44.0, "gradient": 0.02},
+        point | {"ratio": 1, "rare_deg": 96.0, "rare_means_deg": 95.0, "gradient": 1e-9},
+        point | {"ratio": 100, "rare_deg": 44.0, "rare_means_deg": 40.0, "gradient": 0.02},
     ]
     trained = {"loss": "CE", "R_w": True, "ratio": 100, "class_margin_deg": 71.0, "shape": "long_tailed"}
     minority_figure.draw_minority_collapse(rows, tmp_path / "figure.png", [trained])
     (figure,) = figures
-    (line,) = figure.axes[1].lines
-    assert list(line.get_xdata()) == [1]
+    prototypes, means = figure.axes[1].lines
+    assert (list(prototypes.get_xdata()), list(prototypes.get_ydata())) == ([1], [96.0])
+    assert (list(means.get_xdata()), list(means.get_ydata())) == ([1], [95.0])
     assert [100, 71.0] in [list(point) for part in figure.axes[1].collections for point in part.get_offsets()]
-    assert "trained, long-tailed" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert "trained, long-tailed" in [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
 
 
 def test_trained_rows_come_with_the_shape_of_their_imbalance():

@@ -52,8 +52,10 @@ _CLEARLY = 0.01
 _EASY = 60
 _SHARPER = ((1024.0, 100), (4096.0, 100))
 _SHARPLY = 2e-4
-# The search ends after this many rounds of further starts without improvement.
+# The search ends after this many rounds of further starts without improvement, and not before every point
+# of the best packing has had its chance of being moved alone, as eight are in a round.
 _PATIENCE = 3
+_MOVED_ALONE = 8
 _BETTER = 1e-9
 _MET = 1e-12
 
@@ -169,8 +171,8 @@ class PackingSearch:
 
     def _go_on(self) -> None:
         """Run rounds of further starts until several in a row bring no improvement."""
-        stale = 0
-        while self.further is not None and stale < _PATIENCE and not (self.met or self.clock.stop()):
+        stale, patience = 0, max(_PATIENCE, math.ceil(len(self.points) / _MOVED_ALONE))
+        while self.further is not None and stale < patience and not (self.met or self.clock.stop()):
             before = self.value
             fresh, moved = self.further(self.points)
             reached = [self._descend_all(fresh, _WARM), self._descend_all(moved, _COLD)]

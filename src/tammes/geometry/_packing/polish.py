@@ -8,6 +8,7 @@ undetermined, stay in place. Convergence is quadratic: four programs reach round
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,6 +19,9 @@ Values = Float[np.ndarray, " terms"]
 
 # Programs with more variables than this are solved by the interior-point method, three times faster at 400.
 _INTERIOR = 120
+# The simplex method that cleans up after it can cycle for ever (softmax code, k = 31, d = 6): it is cut off.
+_CYCLING = 10_000
+_LIMIT_REACHED = 1
 _CONVERGED = 1e-14
 _SMALLEST_RADIUS = 1e-10
 
@@ -90,15 +94,15 @@ def polish(
         target: stop early once the maximum clearly cannot fall below this.
         radius: initial trust-region radius of the linear model, per axis; adapted.
         iterations: maximum number of linear programs.
-        time_left: returns the remaining seconds; called before each program.
+        time_left: returns the remaining seconds; called before each program that is solved.
     """
     top = terms.values(points).max()
     for iteration in range(iterations):
-        if (seconds := time_left()) <= 0:
+        if time_left() <= 0:
             break
         basis = _tangent_bases(points)
         rates, slack = _active(points, terms, basis, radius)
-        program = _linear_program(rates, slack, radius, seconds)
+        program = _linear_program(rates, slack, radius, time_left)
         if program is None:
             radius /= 4
             continue
@@ -137,7 +141,7 @@ def _linear_program(
     rates: Float[np.ndarray, "active moves"],
     slack: Float[np.ndarray, " active"],
     radius: float,
-    seconds: float,
+    time_left: Callable[[], float],
 ) -> tuple[Float[np.ndarray, " moves"], float, Int[np.ndarray, " holding"]] | None:
     """The move within the radius that minimizes the linear model, its gain, and the active terms.
 
@@ -149,15 +153,15 @@ def _linear_program(
     count, moves = rates.shape
     cost = np.append(np.zeros(moves), 1.0)
     limits = np.column_stack([np.append(-np.ones(moves), -np.inf), np.append(np.ones(moves), np.inf)])
-    solution = linprog(
-        cost,
-        A_ub=np.column_stack([rates, -np.ones(count)]),
-        b_ub=slack / radius,
-        bounds=limits,
-        method="highs-ipm" if moves > _INTERIOR else "highs-ds",
-        options={"time_limit": seconds},
+    solve = partial(
+        linprog, cost, A_ub=np.column_stack([rates, -np.ones(count)]), b_ub=slack / radius, bounds=limits
     )
-    if solution.x is None or solution.status == 1:
+    solution = None
+    if moves > _INTERIOR:
+        solution = solve(method="highs-ipm", options={"time_limit": time_left(), "maxiter": _CYCLING})
+    if solution is None or solution.status == _LIMIT_REACHED:
+        solution = solve(method="highs-ds", options={"time_limit": max(0.0, time_left())})
+    if solution.x is None or solution.status == _LIMIT_REACHED:
         return None
     holding = np.flatnonzero(solution.ineqlin.marginals < -1e-9)
     return solution.x[:-1] * radius, -solution.x[-1] * radius, holding

@@ -162,8 +162,8 @@ def read_limits(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
         rows = {part: dict(found[part]) for part in PARTS if part in found}
         for row in rows.get("minority", {}).values():
-            numbers = ("ratio", "rare_deg", "gradient")
-            check_list(", ".join(numbers), [row[name] for name in numbers], 3, low=0)
+            numbers = ("ratio", "rare_deg", "rare_means_deg", "gradient")
+            check_list(", ".join(numbers), [row[name] for name in numbers], len(numbers), low=0)
             kinds = [type(row[name]) for name in ("loss", "R_w", "merged")]
             if kinds != [str, bool, list]:
                 raise ValueError("loss, R_w and merged of a row must be a text, a truth value and a list")
@@ -231,6 +231,8 @@ def minority_row(name: str, ratio: int, centered: bool) -> dict[str, Any]:
         "class_margin_deg": math.degrees(found.class_margin),
         "rare_deg": math.degrees(float(class_margin(found.points[half:]))),
         "frequent_deg": math.degrees(float(class_margin(found.points[:half]))),
+        "rare_means_deg": math.degrees(float(class_margin(found.features[half:]))),
+        "frequent_means_deg": math.degrees(float(class_margin(found.features[:half]))),
         "merged": found.merged,
         "gradient": found.gradient,
     }

@@ -1,4 +1,4 @@
-"""Minority collapse: the angle between rare classes against the imbalance ratio."""
+"""Minority collapse: angles between prototypes and means of rare classes against the imbalance ratio."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,11 +15,12 @@ MARKERS = {"step": "*", "long_tailed": "D"}
 def draw_minority_collapse(
     rows: Sequence[Mapping[str, Any]], path: Path, trained: Sequence[Mapping[str, Any]] = ()
 ) -> None:
-    """One panel without R_w and one with it; a line per loss, a cross where rare classes have merged.
+    """One panel without R_w and one with it. For each loss a line of the prototypes, with a cross where those
+    of rare classes have merged, and a dotted line of the class means.
 
     Args:
-        rows: optima with free features, with `loss`, `ratio`, `R_w`, `rare_deg`, `merged` and `gradient`;
-            rows that have not converged are not drawn.
+        rows: optima with free features, with `loss`, `ratio`, `R_w`, `rare_deg`, `rare_means_deg`, `merged`
+            and `gradient`; rows that have not converged are not drawn.
         path: the file to write.
         trained: trained networks, with `loss`, `ratio`, `R_w`, `class_margin_deg` and `shape`: stars for step
             imbalance, which is that of the lines, diamonds for long tails.
@@ -40,6 +41,8 @@ def draw_minority_collapse(
             (line,) = axes.plot(
                 [row["ratio"] for row in own], [row["rare_deg"] for row in own], marker="o", label=loss
             )
+            means = [row["rare_means_deg"] for row in own]
+            axes.plot([row["ratio"] for row in own], means, ":", color=line.get_color())
             met = [row for row in own if row["merged"]]
             axes.scatter(
                 [row["ratio"] for row in met],
@@ -54,10 +57,12 @@ def draw_minority_collapse(
         axes.set(xscale="log", xlabel="imbalance ratio", title="with R_w" if centered else "without R_w")
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("smallest angle between rare classes, degrees")
+    figure.axes[0].plot([], [], ":", color="gray", label="class means")
     for shape in MARKERS:
         if any(row["shape"] == shape for row in trained):
             _mark(figure.axes[0], shape, [], [], color="white", label=f"trained, {shape.replace('_', '-')}")
-    figure.axes[0].legend(frameon=False)
+    # The panel with R_w has room: its lines stay at the top.
+    figure.axes[1].legend(*figure.axes[0].get_legend_handles_labels(), loc="lower left", frameon=False)
     save_figure(figure, path)
 
 
