@@ -17,11 +17,13 @@ import pytest
 import torch
 
 TIMEOUT = 60.0
-PRELOADED = [
+PRELOADED = [  # modules, since the packages of tammes import theirs when a name is first used
     "pytest",
     "safetensors.torch",
     "torch._dynamo",
-    "tammes.heads",
+    "tammes.heads.checkpoint",
+    "tammes.heads.sharded",
+    "tammes.losses.catalogue",
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp.sharded_grad_scaler",
     "torch.distributed.tensor",

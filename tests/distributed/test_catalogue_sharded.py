@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*classes:UserWarning")
 
 def restart(head):
     """Draw the classes and margins of the first step again, and forget its statistics."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     if head.running is not None:
         head.running.reset()
     if head.sampler is not None:

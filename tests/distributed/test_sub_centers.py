@@ -66,15 +66,15 @@ def gradient(leaf):
 
 
 def walk(rank, names, k, dtype):
-    found = {}
-    for name in names:
-        for kind, options in {
-            "streamed": {},
-            "lean": {"block_size": 2},
-            "sampled": {"sample_rate": 1.0},
-        }.items():
-            found[f"{name}, {kind}"] = step(rank, sharded(objectives(k)[name], k, dtype, **options), dtype)
-    return found
+    """By name and kind of head, what `step` finds."""
+    every = objectives(k)
+    return {
+        name: {
+            kind: step(rank, sharded(every[name], k, dtype, **options), dtype)
+            for kind, options in KINDS.items()
+        }
+        for name in names
+    }
 
 
 def objectives(k):
@@ -99,27 +99,27 @@ def joined(parts):
 
 @pytest.mark.parametrize("k", [K, 2])  # with two classes on three ranks, one rank has none
 def test_the_catalogue_is_that_of_one_process(ranks, k):
-    names = (
-        list(objectives(k)) if k == K else ["CE smooth", "MVSoftmax", "MHE", "raw and cosine", "R_sm mean"]
-    )
+    every = objectives(k)
+    names = list(every) if k == K else FEW
     results = ranks(len(SIZES), walk, names, k, torch.float64)
-    for case in results[0]:
-        expected = in_one_process(objectives(k)[case.rsplit(", ", 1)[0]], k, torch.float64)
-        found = joined([result[case] for result in results])
-        torch.testing.assert_close(found, expected, msg=lambda text, c=case: f"{c}: {text}")
+    for name in names:
+        expected = in_one_process(every[name], k, torch.float64)
+        for kind in KINDS:
+            found = joined([result[name][kind] for result in results])
+            torch.testing.assert_close(found, expected, msg=lambda text, c=(name, kind): f"{c}: {text}")
 
 
 def test_float32_is_as_accurate_as_one_process(ranks):
     names = ["CE smooth", "ArcFace linear", "MVSoftmax", "raw and cosine"]
     results = ranks(len(SIZES), walk, names, K, torch.float32)
-    for case in results[0]:
-        objective = objectives(K)[case.rsplit(", ", 1)[0]]
-        exact = in_one_process(objective, K, torch.float64)
-        dense = in_one_process(objective, K, torch.float32)
-        found = joined([result[case] for result in results])
-        for ours, theirs, truth in zip(found, dense, exact, strict=True):
-            budget = 2 * (theirs - truth).abs().max() + 4e-6 * truth.abs().max()
-            assert (ours - truth).abs().max() <= budget, case
+    every = objectives(K)
+    for name in names:
+        exact, dense = (in_one_process(every[name], K, dtype) for dtype in (torch.float64, torch.float32))
+        for kind in KINDS:
+            found = joined([result[name][kind] for result in results])
+            for ours, theirs, truth in zip(found, dense, exact, strict=True):
+                budget = 2 * (theirs - truth).abs().max() + 4e-6 * truth.abs().max()
+                assert (ours - truth).abs().max() <= budget, (name, kind)
 
 
 def questions(rank):

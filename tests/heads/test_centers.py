@@ -15,6 +15,7 @@ from tammes import PrototypeHead, load_head, save_head
 from tammes.heads import prototype
 from tammes.heads._stream import streamed
 from tammes.losses import HypersphericalEnergy, MixedLabels, PrototypeTerm, ZeroCentroid
+from tammes.losses._engine.plan import Plan
 
 EXAMPLES = runpy.run_path(str(Path(__file__).parents[1] / "losses" / "conftest.py"))
 K, C, D, N = EXAMPLES["CLASSES"], 3, 4, 6
@@ -133,7 +134,7 @@ def test_every_kind_of_head_agrees_on_weighted_batches(objective, monkeypatch):
             monkeypatch.setattr(streamed, "THINNEST_CHUNK", 2)
             monkeypatch.setattr(streamed, "auto_block", lambda rows: 4)
         head = head_of(objective, class_weight=torch.linspace(0.5, 2, K, dtype=torch.float64), **options)
-        torch.manual_seed(0)  # of random margins
+        torch.default_generator.manual_seed(0)  # of random margins
         loss = head(z, mixed).sum()
         found[name] = [loss, *gradients(loss, (z, *head.parameters()))]
         torch.testing.assert_close(found[name], found["dense"], msg=lambda text, n=name: f"{n}: {text}")
@@ -173,11 +174,33 @@ def test_rows_without_any_rival_have_finite_gradients():
         assert all(g.isfinite().all() for g in gradients(loss, (z, head.weight)))
 
 
-def test_a_nan_is_not_hidden():
+@pytest.mark.parametrize("text", ["ArcFace(s=8, m=0.2)", "CE", "NormFace(s=8) + 0.1*CE"])
+def test_a_nan_is_not_hidden(text):
     for options in KINDS.values():
-        head = head_of("ArcFace(s=8, m=0.2)", **options)
+        head = head_of(text, **options)
         head.weight.data[2, 1] = math.nan
         assert head(*batch()).isnan()
+
+
+@pytest.mark.parametrize("text", ["ArcFace(s=8, m=0.2)", "CE", "NormFace(s=8) + 0.1*CE"])
+def test_the_first_of_equal_prototypes_gets_the_gradient(text):
+    z = 2 * torch.eye(D, dtype=torch.float64)  # products with a single term are exactly equal
+    for name, options in KINDS.items():
+        head = head_of(text, **options)
+        head.weight.data = head.weight.data[:, :1].expand(-1, C, -1).contiguous()
+        (of_weight,) = gradients(head(z, torch.tensor([0, 3, 6, 3])), [head.weight])
+        assert of_weight[:, 0].abs().sum(1).all(), name
+        assert not of_weight[:, 1:].any(), name
+
+
+@pytest.mark.parametrize(("n", "centers"), [(256, 1), (256, 3), (512, 2), (2048, 1), (2048, 3), (32, 7)])
+def test_blocks_have_the_widths_of_fast_products(n, centers):
+    plan = Plan(spaces=("cosine",), rests=(), hardest=(), sums=(), norms=False, centers=centers)
+    rows = streamed.whole_classes(streamed.auto_block(n), plan)
+    width = rows // centers
+    assert width * centers == rows
+    assert width % 16 == 0
+    assert centers > 1 or width & (width - 1)  # no power of two
 
 
 @pytest.mark.parametrize("text", ["CurricularFace(s=8)", "AdaFace(s=8)", "VS(counts=[9, 8, 7, 6, 5, 4, 3])"])

@@ -219,9 +219,9 @@ CASES: dict[str, dict[str, Any]] = {
     "sample_term": {name: term for name, term in TERMS.items() if isinstance(term, SampleTerm)},
     "row_term": {name: term for name, term in TERMS.items() if getattr(term, "reduction", "") != "lse"},
     "falling_term": {name: term for name, term in TERMS.items() if falls(term)},
-    "objective_of_two": {**make_examples(2), **make_sums(2)},
-    "wide_objective": {**make_examples(WIDE), **make_sums(WIDE)},
 }
+# Made when a test asks for them: half a second for the wide ones, and several files read this one.
+SIZES = {"objective_of_two": 2, "wide_objective": WIDE}
 
 
 def in_row_chunks(
@@ -249,6 +249,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     for name, cases in {**CASES, "way": WAYS}.items():
         if name in metafunc.fixturenames:
+            metafunc.parametrize(name, cases.values(), ids=list(cases))
+    for name, k in SIZES.items():
+        if name in metafunc.fixturenames:
+            cases = {**make_examples(k), **make_sums(k)}
             metafunc.parametrize(name, cases.values(), ids=list(cases))
 
 
@@ -337,7 +341,7 @@ def loss_by() -> Callable[..., Tensor]:
     """The loss of an objective, its statistics produced in one of several ways."""
 
     def loss(way: Producer, objective: Objective, z: Tensor, w: Tensor, labels: Any, **options: Any):
-        torch.manual_seed(0)  # of random margins
+        torch.default_generator.manual_seed(0)  # of random margins
         tables = class_value_tensors(objective, w.shape[0], None, z)
         return loss_of_batch(objective, z, w, labels, produce=way, class_values=tables, **options)[0]
 

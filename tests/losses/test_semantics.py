@@ -14,7 +14,7 @@ PER_SAMPLE = parse("CosFace(s=8, m=0.2) + 0.5*R_sm - CE + LMSoftmax(s=4)")
 
 
 def rows(objective, z, w, y, **options):
-    torch.manual_seed(0)  # of random margins
+    torch.default_generator.manual_seed(0)  # of random margins
     return objective(z, w, y, reduction="none", **options)
 
 
@@ -117,7 +117,7 @@ def test_one_hot_soft_targets_are_hard_labels(soft_objective, batch):
     z, w, y = batch
     values = []
     for labels in (F.one_hot(y, 7).double(), y):
-        torch.manual_seed(0)  # of random margins
+        torch.default_generator.manual_seed(0)  # of random margins
         values.append(soft_objective(z, w, labels, sample_weight=SAMPLE_WEIGHT))
     torch.testing.assert_close(*values)
 

@@ -13,13 +13,13 @@ from tammes.heads._stream.blocks import (
     blocks,
     in_space,
     increase,
-    mask_losers,
     multiply,
     overwrite,
     put_back,
     row_tiles,
     where_inside,
 )
+from tammes.heads._stream.products import Product, inverse_of_best, multiply_block, spread
 from tammes.losses._engine.rival_logits import RivalLogits, scaled_plus
 from tammes.losses._engine.statistics import OverClasses
 from tammes.losses.scores import Space
@@ -72,19 +72,20 @@ class Backward:
             scratch = block.views(room)
             kept = self.kept[place] if place < len(self.kept) else None
             if kept is not None:
-                product = kept.matrix
+                inverse = inverse_of_best(block, kept.beats, self._base)
+                product = Product(kept.matrix, inverse, kept.beats)
             else:
-                product = scratch[0]
-                multiply(self.rows, block.part.T, product, self.options.fast_products)
-                self._mask_centers(product, block)
+                product = multiply_block(self.rows, block, room[0], self.options)
             if self.options.in_place:
                 of_product, radial = self._in_place(product, kept, block), None
             else:
                 of_product, radial = self._of_product(product, scratch[1:], block)
-            if of_product is not None and self.grad_rows is not None:
-                self._add_to_rows(of_product, block)
+            of_norms = None if self.g_norms is None else self._of_norms(product, block)
+            by_center = [] if of_product is None else spread(of_product, product.beats, block, self._base)
+            if self.grad_rows is not None:
+                self._add_to_rows(by_center, block)
             if self.grad_weight is not None:
-                self._fill_weight(of_product, radial, block)
+                self._fill_weight(by_center, radial, of_norms, block)
         return self.grad_rows, self.grad_row_norms, self.grad_weight
 
     def _buffers(self) -> int:
@@ -93,31 +94,21 @@ class Backward:
             return 4
         return 0 if self.options.kept >= len(self.weight) and self.kept else 1
 
-    def _mask_centers(self, product: Tensor, block: Block) -> None:
-        """With several prototypes per class, keep the best of each wrong class, as in the forward pass."""
-        plan = self.options.plan
-        if plan.centers == 1:
-            return
-        columns, inside = block.columns(self.targets)
-        found = product.gather(1, columns)
-        mask_losers(product, block, plan)
-        overwrite(product, *block.columns_of_classes(self.targets, plan), -torch.inf)
-        put_back(product, columns, inside, found)
-
     @property
     def _base(self) -> Space:
         return self.options.plan.product_space
 
-    def _in_place(self, product: Tensor, kept: KeptBlock | None, block: Block) -> Tensor | None:
+    def _in_place(self, product: Product, kept: KeptBlock | None, block: Block) -> Tensor | None:
         """The gradient if the cosine is the only similarity, written in place."""
         if not self._asked("cosine"):
             return None
+        matrix, inverse = product.matrix, product.inverse
         if kept is not None and kept.shift is not None:
-            self._rescale_exponentials(kept.matrix, kept.shift)
-            return self._add_targets("cosine", product, block, block.inverse)
-        similarity = product if kept is not None else product.mul_(block.inverse)
-        self._of_rivals("cosine", similarity, block, out=product)
-        return self._add_targets("cosine", product, block).mul_(block.inverse)
+            self._rescale_exponentials(matrix, kept.shift)
+            return self._add_targets("cosine", matrix, block, inverse)
+        similarity = matrix if kept is not None else matrix.mul_(inverse)
+        self._of_rivals("cosine", similarity, block, out=matrix)
+        return self._add_targets("cosine", matrix, block).mul_(inverse)
 
     def _rescale_exponentials(self, exponentials: Tensor, shift: Tensor) -> None:
         """Turn the kept exponentials into softmax weights times their upstream gradient, in place."""
@@ -131,28 +122,26 @@ class Backward:
         exponentials.mul_((scale * upstream * factor)[:, None])
 
     def _of_product(
-        self, product: Tensor, scratch: list[Tensor], block: Block
+        self, product: Product, scratch: list[Tensor], block: Block
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Gradient of the block's product, and per class the part that flows through the prototype's norm.
+        """Gradient of the block's product, and what flows through the norm of each prototype.
 
         The latter, sum_i G_ij c_ij, is None if `_fill_weight` can compute it from the gradient itself.
         """
         matrix, first, second = scratch
-        gradient, radial = None, None
+        gradient, radial, inverse = None, None, product.inverse
         for space in filter(self._asked, self.options.plan.spaces):
-            similarity = in_space(product, space, self._base, block, self.row_norms, out=matrix)
+            similarity = in_space(product.matrix, space, self._base, inverse, self.row_norms, out=matrix)
             part = first if gradient is None else second
             self._of_rivals(space, similarity, block, out=part)
             self._add_targets(space, part, block)
-            if self.options.plan.centers > 1:  # whose gradient is 0
-                similarity = similarity.masked_fill(similarity == -torch.inf, 0.0)
             if space == "cosine" and self._base != "cosine":
                 assert self.grad_row_norms is not None
                 self.grad_row_norms -= (part * similarity).sum(1) / self.row_norms
             if space != "raw" and self._base == "raw":
-                inner = (part * similarity).sum(0)
+                inner = product.sum_by_prototype(part * similarity)
                 radial = inner if radial is None else radial + inner
-            part = in_space(part, space, self._base, block, self.row_norms, out=part)
+            part = in_space(part, space, self._base, inverse, self.row_norms, out=part)
             gradient = part if gradient is None else gradient.add_(part)
         return gradient, radial
 
@@ -168,10 +157,13 @@ class Backward:
         `factors`, one per class of the block, are already included in the softmax weights.
         """
         columns, inside = block.columns(self.targets)
-        overwrite(out, columns, inside, 0.0)
         g_target, g_hardest = self.g_target[space], self.g_hardest[space]
+        single = self.targets.shape[1] == 1  # two labels of a sample may coincide
+        if g_target is None or not single:
+            overwrite(out, columns, inside, 0.0)
         if g_target is not None:
-            increase(out, columns, inside, g_target if factors is None else g_target * factors[columns])
+            write = put_back if single else increase
+            write(out, columns, inside, g_target if factors is None else g_target * factors[columns])
         if g_hardest is not None:
             columns, inside = block.columns(self.index[space][:, None])
             value = g_hardest[:, None]
@@ -181,14 +173,10 @@ class Backward:
     def _of_rivals(self, space: Space, similarity: Tensor, block: Block, out: Tensor) -> None:
         """Into `out`, which may be `similarity`: the gradient of rests and sums over the rivals."""
         sums = [(which, g) for which, g in self.g_rivals.items() if which.space == space and g is not None]
-        if not sums:
-            self._softmax_weights(space, similarity, block, out)
-            return
-        counts = similarity != -torch.inf
         self._softmax_weights(space, similarity, block, out)
         for which, gradient in sums:
             weight = block.class_weight(which, self.options.plan)
-            out.add_(counts * (gradient[:, None] if weight is None else gradient[:, None] * weight))
+            out.add_(gradient[:, None] if weight is None else gradient[:, None] * weight)
 
     def _softmax_weights(self, space: Space, similarity: Tensor, block: Block, out: Tensor) -> None:
         r"""Into `out`, which may be `similarity`: :math:`g_i x'_{ij} e^{x_{ij} - rest_i}`, over all rests."""
@@ -220,24 +208,33 @@ class Backward:
         self, logits: RivalLogits, label: int, similarity: Tensor, rest: Tensor, factor: Tensor, out: Tensor
     ) -> None:
         """Softmax weights of logits of any form times `factor` and their slope, for a few rows."""
-        slope = logits.write(similarity, out, label, masked=self.options.plan.centers > 1)
+        slope = logits.write(similarity, out, label)
         out.sub_(rest[:, None]).exp_().mul_(factor[:, None])
         if slope is not None:
             out.mul_(slope)
 
-    def _add_to_rows(self, of_product: Tensor, block: Block) -> None:
+    def _add_to_rows(self, by_center: list[Tensor], block: Block) -> None:
+        """Add the gradient of each product times its prototypes."""
         assert self.grad_rows is not None
-        if self.options.fast_products:
-            self.grad_rows += multiply(of_product, block.part, torch.empty_like(self.grad_rows), fast=True)
-        else:
-            self.grad_rows.addmm_(of_product, block.part)
+        for of_product, prototypes in zip(by_center, block.by_center(block.part), strict=False):
+            if self.options.fast_products:
+                self.grad_rows += multiply(
+                    of_product, prototypes, torch.empty_like(self.grad_rows), fast=True
+                )
+            else:
+                self.grad_rows.addmm_(of_product, prototypes)
 
-    def _fill_weight(self, of_product: Tensor | None, radial: Tensor | None, block: Block) -> None:
+    def _fill_weight(
+        self, by_center: list[Tensor], radial: Tensor | None, of_norms: Tensor | None, block: Block
+    ) -> None:
         """The block's rows of the weight gradient: tangential if normalized, full if raw."""
         assert self.grad_weight is not None
         rows = self.grad_weight[block.start : block.stop]
         exact = rows if rows.dtype == block.part.dtype else self._wider(rows, block)
-        self._add_to_weight(of_product, exact)
+        if not by_center and not self.adding:
+            exact.zero_()
+        for of_product, own in zip(by_center, block.by_center(exact), strict=False):
+            self._add_to_weight(of_product, own)
         for coefficients, gradient in self._of_sums(block, "cosine"):
             exact.addr_(coefficients, gradient)
             if self._base == "raw":
@@ -247,8 +244,8 @@ class Backward:
             _subtract_radial(exact, radial, block)
         for coefficients, gradient in self._of_sums(block, "raw"):
             exact.add_(gradient) if coefficients is None else exact.addr_(coefficients, gradient)
-        if self.g_norms is not None:
-            self._add_norms(exact, block)
+        if of_norms is not None:  # d|w_y| / dw_y is the unit prototype
+            exact.addcmul_(block.part, (of_norms * block.inverse)[:, None])
         if exact is not rows:
             rows.copy_(exact)
 
@@ -256,12 +253,9 @@ class Backward:
         """Half-precision `rows` in the dtype of the products, with the values that earlier chunks left."""
         return rows.to(block.part.dtype) if self.adding else torch.empty_like(block.part)
 
-    def _add_to_weight(self, of_product: Tensor | None, exact: Tensor) -> None:
+    def _add_to_weight(self, of_product: Tensor, exact: Tensor) -> None:
         """Write G' z to `exact`, or add it to the values of earlier chunks of rows."""
-        if of_product is None:
-            if not self.adding:
-                exact.zero_()
-        elif not self.adding:
+        if not self.adding:
             multiply(of_product.T, self.rows, exact, self.options.fast_products)
         elif self.options.fast_products:
             exact += multiply(of_product.T, self.rows, torch.empty_like(exact), fast=True)
@@ -276,13 +270,13 @@ class Backward:
             if which.space == space and gradient is not None
         ]
 
-    def _add_norms(self, exact: Tensor, block: Block) -> None:
-        """d|w_y| / dw_y is the unit prototype."""
+    def _of_norms(self, product: Product, block: Block) -> Tensor:
+        """The gradient of the norm of each prototype."""
         assert self.g_norms is not None
         columns, inside = block.columns(self.targets)
-        per_class = exact.new_zeros(exact.shape[0])
-        per_class.index_add_(0, columns.flatten(), where_inside(inside, self.g_norms, 0.0).flatten())
-        exact.addcmul_(block.part, (per_class * block.inverse)[:, None])
+        per_prototype = torch.zeros_like(block.inverse)
+        places = product.prototypes_at(columns).flatten()
+        return per_prototype.index_add_(0, places, where_inside(inside, self.g_norms, 0.0).flatten())
 
 
 def _subtract_radial(exact: Tensor, radial: Tensor | None, block: Block) -> None:

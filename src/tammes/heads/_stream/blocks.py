@@ -10,7 +10,6 @@ from torch import Tensor
 
 from tammes._common import tensor_checks
 from tammes.heads._stream.workspace import Workspace
-from tammes.losses._engine.dense_statistics import losers, of_all_centers
 from tammes.losses._engine.plan import Plan, PrototypeSum, SimilaritySum
 from tammes.losses._engine.rival_logits import Rest
 from tammes.losses.scores import Space
@@ -65,9 +64,10 @@ class Inputs(NamedTuple):
 
 
 class KeptBlock(NamedTuple):
-    """A block that the backward pass need not recompute."""
+    """A block that the backward pass need not recompute; matrices are in the kept buffer."""
 
-    matrix: Tensor  # products, the only similarity, or its exponentials over the norms; in the kept buffer
+    matrix: Tensor  # products, the only similarity, or its exponentials over the norms
+    beats: list[Tensor]  # see `Product`
     shift: Tensor | None  # subtracted from each row before the exponential; None without one
 
 
@@ -84,29 +84,33 @@ Inside = Tensor | None
 
 @dataclass(frozen=True)
 class Block:
-    """Classes `start` to `stop`: their prototypes and inverse norms in the working precision."""
+    """Prototypes `start` to `stop` and their inverse norms in the working precision; classes are whole."""
 
     start: int
     stop: int
     part: Tensor
     inverse: Tensor
+    centers: int = 1  # prototypes per class
     has_all: bool = False  # whether all targets are known to be in the block
 
     @property
     def classes(self) -> slice:
         """The slice of the block's classes in a table of all classes."""
-        return slice(self.start, self.stop)
+        return slice(self.start // self.centers, self.stop // self.centers)
+
+    def by_center(self, of_prototypes: Tensor) -> list[Tensor]:
+        """A tensor with a row per prototype as one per prototype of a class, with a row per class."""
+        if self.centers == 1:
+            return [of_prototypes]
+        return list(of_prototypes.unflatten(0, (-1, self.centers)).unbind(1))
 
     def columns(self, targets: Tensor) -> tuple[Tensor, Inside]:
         """Column of each target in this block, and whether it is in the block."""
         if self.has_all:
             return targets, None
-        inside = (targets >= self.start) & (targets < self.stop)
-        return (targets - self.start).clamp(0, self.stop - self.start - 1), inside
-
-    def columns_of_classes(self, targets: Tensor, plan: Plan) -> tuple[Tensor, Inside]:
-        """The same for all prototypes of each target's class."""
-        return self.columns(of_all_centers(targets, plan.centers))
+        first, last = self.classes.start, self.classes.stop
+        inside = (targets >= first) & (targets < last)
+        return (targets - first).clamp(0, last - first - 1), inside
 
     def coefficients(self, which: PrototypeSum, plan: Plan) -> Tensor | None:
         """The factor of each prototype in a sum over prototypes; None for 1."""
@@ -124,21 +128,21 @@ class Block:
         return plan.class_weight[self.classes]
 
     def views(self, room: Tensor) -> list[Tensor]:
-        """One n x width matrix per block of `room`; the last block of classes is often narrower."""
+        """One matrix with a column per class in each part of `room`; the last block is often narrower."""
         _, n, _ = room.shape
-        width = self.stop - self.start
+        width = self.classes.stop - self.classes.start
         return [part.view(-1)[: n * width].view(n, width) for part in room]
 
 
 def blocks(weight: Tensor, inverse_norms: Tensor, dtype: torch.dtype, options: Options) -> Iterator[Block]:
     """`weight` in blocks of rows, none for an empty slice; the first pass fills `inverse_norms`."""
-    k, size = len(weight), options.block_size
+    k, size, centers = len(weight), options.block_size, options.plan.centers
     if 0 < k <= size:
-        yield Block(0, k, weight.to(dtype), inverse_norms, options.all_inside)
+        yield Block(0, k, weight.to(dtype), inverse_norms, centers, options.all_inside)
         return
     for start in range(0, k, size):
         stop = min(start + size, k)
-        yield Block(start, stop, weight[start:stop].to(dtype), inverse_norms[start:stop])
+        yield Block(start, stop, weight[start:stop].to(dtype), inverse_norms[start:stop], centers)
 
 
 def all_below(targets: Tensor, num_classes: int) -> bool:
@@ -150,12 +154,12 @@ def all_below(targets: Tensor, num_classes: int) -> bool:
 
 
 def in_space(
-    product: Tensor, space: Space, base: Space, block: Block, row_norms: Tensor, out: Tensor
+    product: Tensor, space: Space, base: Space, inverse: Tensor, row_norms: Tensor, out: Tensor
 ) -> Tensor:
     """A block of the product as the similarity of `space`; in place where `out` is `product`."""
     if space == "raw":
         return product
-    torch.mul(product, block.inverse, out=out)
+    torch.mul(product, inverse, out=out)
     if space == "cosine" and base != "cosine":
         out.div_(row_norms[:, None])
     return out
@@ -166,16 +170,6 @@ def row_tiles(matrix: Tensor) -> Iterator[slice]:
     rows, columns = matrix.shape
     size = max(ROW_TILE_ELEMENTS // max(columns, 1), 1) if matrix.device.type == "cpu" else max(rows, 1)
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
-
-
-def mask_losers(product: Tensor, block: Block, plan: Plan) -> None:
-    """With several prototypes per class, mask all but the best of each class."""
-    if plan.centers == 1:
-        return
-    for rows in row_tiles(product):
-        tile = product[rows]
-        by_logit = tile if plan.spaces[0] == "raw" else tile * block.inverse
-        tile.masked_fill_(losers(by_logit, plan.centers), -torch.inf)
 
 
 def first_maximum(matrix: Tensor) -> tuple[Tensor, Tensor]:

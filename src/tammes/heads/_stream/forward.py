@@ -18,13 +18,12 @@ from tammes.heads._stream.blocks import (
     blocks,
     first_maximum,
     in_space,
-    mask_losers,
-    multiply,
     overwrite,
     put_back,
     row_tiles,
     where_inside,
 )
+from tammes.heads._stream.products import Product, multiply_block
 from tammes.losses._engine.plan import SimilaritySum
 from tammes.losses._engine.rival_logits import RivalLogits, scaled_plus
 from tammes.losses._engine.statistics import OverClasses, Rivals
@@ -119,44 +118,39 @@ class Forward:
                 self._prototypes(block)
             buffers = block.views(room)
             keep = block.stop <= self.options.kept
-            product = self._room_to_keep(block) if keep else buffers[0]
-            multiply(self.rows, block.part.T, product, self.options.fast_products)
+            product = multiply_block(
+                self.rows, block, self._room_to_keep(block) if keep else room[0], self.options
+            )
             columns, inside = block.columns(self.targets)
-            found = product.gather(1, columns)
-            self._targets(found, columns, inside, block)
-            mask_losers(product, block, self.options.plan)
-            whole = (columns, inside)
-            if self.options.plan.centers > 1:
-                whole = block.columns_of_classes(self.targets, self.options.plan)
-            overwrite(product, *whole, -torch.inf)
-            with_slope = keep and self.options.exponentials
-            held = Held(block.classes, columns, inside, with_slope, masked=self.options.plan.centers > 1)
+            found = product.matrix.gather(1, columns)
+            self._targets(found, columns, inside, product)
+            overwrite(product.matrix, columns, inside, -torch.inf)
+            held = Held(block.classes, columns, inside, with_slope=keep and self.options.exponentials)
             for space in self.options.plan.spaces:
-                matrix = product if self.options.in_place else buffers[1]
-                scratch = product if self.options.exponentials else buffers[-1]
+                matrix = product.matrix if self.options.in_place else buffers[1]
+                scratch = product.matrix if self.options.exponentials else buffers[-1]
                 self._similarities(product, matrix, scratch, space, block, held)
             if keep:
-                kept.append(self._keep(product, columns, inside, found, block))
+                kept.append(self._keep(product, columns, inside, found))
         return kept
 
     def _room_to_keep(self, block: Block) -> Tensor:
         assert self.buffer is not None
         n = self.rows.shape[0]
-        return self.buffer[n * block.start : n * block.stop].view(n, -1)
+        return self.buffer[n * block.start : n * block.stop]
 
-    def _keep(
-        self, product: Tensor, columns: Tensor, inside: Inside, found: Tensor, block: Block
-    ) -> KeptBlock:
+    def _keep(self, product: Product, columns: Tensor, inside: Inside, found: Tensor) -> KeptBlock:
         """What to keep of a block: exponentials, or similarities with the targets restored.
 
         Exponentials are multiplied by the inverse norms that their gradient needs while they are in cache.
         """
+        matrix, beats = product.matrix, product.beats
         if self.options.exponentials:
             (online,) = self.online.values()
-            return KeptBlock(product.mul_(block.inverse), online.shift)
-        found = found * block.inverse[columns] if self.options.in_place else found
-        put_back(product, columns, inside, found)
-        return KeptBlock(product, None)
+            return KeptBlock(matrix.mul_(product.inverse), beats, online.shift)
+        found = found * product.inverse_at(columns) if self.options.in_place else found
+        put_back(matrix, columns, inside, found)
+        return KeptBlock(matrix, beats, None)
 
     def _buffers(self) -> int:
         """Number of blocks in use at once: product, similarity and exponentials often share one."""
@@ -166,8 +160,8 @@ class Forward:
             return 2
         return 0 if self.options.kept >= len(self.weight) else 1  # 0: the kept ones
 
-    def _targets(self, found: Tensor, columns: Tensor, inside: Inside, block: Block) -> None:
-        inverse, base = block.inverse[columns], self.options.plan.product_space
+    def _targets(self, found: Tensor, columns: Tensor, inside: Inside, product: Product) -> None:
+        inverse, base = product.inverse_at(columns), self.options.plan.product_space
         for space, target in self.target.items():
             value = found if space == "raw" else found * inverse
             if space == "cosine" and base != "cosine":
@@ -177,13 +171,13 @@ class Forward:
             self.target_norms = where_inside(inside, 1 / inverse, self.target_norms)
 
     def _similarities(
-        self, product: Tensor, matrix: Tensor, scratch: Tensor, space: Space, block: Block, held: "Held"
+        self, product: Product, matrix: Tensor, scratch: Tensor, space: Space, block: Block, held: "Held"
     ) -> None:
-        plan = self.options.plan
-        matrix = in_space(product, space, plan.product_space, block, self.row_norms, out=matrix)
+        base = self.options.plan.product_space
+        matrix = in_space(product.matrix, space, base, product.inverse, self.row_norms, out=matrix)
         hardest = Rivals(*first_maximum(matrix))
         if space in self.hardest:
-            hardest = self.hardest[space].or_harder(hardest.value, hardest.label + block.start)
+            hardest = self.hardest[space].or_harder(hardest.value, hardest.label + block.classes.start)
         self.hardest[space] = hardest
         for which in self.rival_sums:
             if which.space == space:
@@ -211,7 +205,6 @@ class Held(NamedTuple):
     columns: Tensor  # of the targets
     inside: Inside  # whether each is in this block
     with_slope: bool  # whether the exponentials are kept for the backward, which needs them times their slope
-    masked: bool  # whether other entries than those of the targets are -inf
 
     def of_rows(self, rows: slice) -> "Held":
         """The same for some of the rows."""
@@ -309,12 +302,10 @@ class _OnlineLogits:
     def _add_rows(
         self, rows: slice, matrix: Tensor, scratch: Tensor, logits: RivalLogits, held: Held
     ) -> None:
-        if not held.masked:  # maps need not handle -inf
-            overwrite(matrix, held.columns, held.inside, 0.0)
+        overwrite(matrix, held.columns, held.inside, 0.0)  # maps need not handle -inf
         for label in range(len(self.total)):
-            slope = logits.write(matrix, scratch, label, masked=held.masked)
-            if not held.masked:
-                overwrite(scratch, held.columns, held.inside, -torch.inf)
+            slope = logits.write(matrix, scratch, label)
+            overwrite(scratch, held.columns, held.inside, -torch.inf)
             before = self.peak[label][rows]
             peak = torch.maximum(before, scratch.amax(1))
             shift = torch.where(peak == -torch.inf, 0.0, peak)
@@ -326,7 +317,7 @@ class _OnlineLogits:
             self.peak[label][rows], self.shift[rows] = peak, shift
             if slope is not None and held.with_slope:
                 scratch.mul_(slope)
-        if not held.masked and scratch.data_ptr() != matrix.data_ptr():
+        if scratch.data_ptr() != matrix.data_ptr():
             overwrite(matrix, held.columns, held.inside, -torch.inf)
 
     def value(self) -> Tensor:

@@ -200,7 +200,7 @@ def evaluate_terms(
         _own_reduction(term) == "none" for _, term in objective.weighted_terms
     )
     known = statistics.loss if isinstance(statistics, Statistics) else None
-    loss: Any = 0 if known is None else known
+    parts = [] if known is None else [known]
     record = {}
     keys = term_keys(objective)
     for place, (coefficient, term) in enumerate(objective.weighted_terms):
@@ -213,7 +213,8 @@ def evaluate_terms(
             value = _unreduced(term, rows) if unreduced else reduced
         record[keys[place]] = reduced.detach()
         if known is None or not MeanLoss.includes(term):
-            loss = loss + coefficient * value
+            parts.append(value if coefficient == 1 else coefficient * value)
+    loss = sum(parts[1:], start=parts[0])
     if unreduced:
         loss = loss.expand(len(weighting.kept))  # terms on prototypes alone are the same for every row
     if measures:

@@ -68,9 +68,11 @@ def over_classes(
 ) -> OverClasses:
     """What `dense` computes from whole similarity matrices; `rows` are in the plan's product space."""
     weight = weight.to(rows.dtype)
-    matrices = _similarities(rows, row_norms, weight, plan)
-    left_out = _left_out(matrices[plan.spaces[0]], targets, plan.centers)
-    rivals_for_all = len(weight) // plan.centers > targets.shape[1]
+    matrices, best = of_best_centers(_similarities(rows, row_norms, weight, plan), plan)
+    some = matrices[plan.spaces[0]]
+    left_out = torch.zeros_like(some, dtype=torch.bool).scatter(1, targets, value=True)
+    rivals_for_all = some.shape[1] > targets.shape[1]
+    prototypes = targets if best is None else best.gather(1, targets)
     rivals: dict[Space, Rivals] = {}
     for space in plan.spaces:
         masked = matrices[space].masked_fill(left_out, -torch.inf)
@@ -88,7 +90,7 @@ def over_classes(
             which: _sum_of(matrices[which.space].masked_fill(left_out, 0.0), which, plan)
             for which in plan.rival_sums
         },
-        target_norms=safe_norm(weight).squeeze(1)[targets] if plan.norms else None,
+        target_norms=safe_norm(weight).squeeze(1)[prototypes] if plan.norms else None,
     )
 
 
@@ -112,35 +114,19 @@ def _sum_of(similarity: Float[Tensor, "n k"], which: SimilaritySum, plan: Plan) 
     return similarity @ plan.class_weight
 
 
-def _left_out(logits: Float[Tensor, "n k"], targets: Targets, centers: int) -> Bool[Tensor, "n k"]:
-    """Mask of columns to exclude: targets, and prototypes that are not the most similar of their class."""
-    columns = of_all_centers(targets, centers)
-    lost = torch.zeros_like(logits, dtype=torch.bool) if centers == 1 else losers(logits.detach(), centers)
-    return lost.scatter(1, columns, value=True)
+def of_best_centers(
+    matrices: dict[Space, Float[Tensor, "n p"]], plan: Plan
+) -> tuple[dict[Space, Float[Tensor, "n k"]], Int[Tensor, "n k"] | None]:
+    """The similarities of each class's best prototype by logit, the first of equal ones, and which it is.
 
-
-def of_all_centers(columns: Targets, centers: int) -> Int[Tensor, "n tc"]:
-    """The columns of all prototypes of the classes that `columns` belong to."""
-    if centers == 1:
-        return columns
-    first = columns.div(centers, rounding_mode="floor") * centers
-    return (first[:, :, None] + torch.arange(centers, device=columns.device)).flatten(1)
-
-
-def losers(similarity: Float[Tensor, "n k"], centers: int) -> Bool[Tensor, "n k"]:
-    """Mask of prototypes that are not the most similar of their class; the first wins a tie.
-
-    NaNs are never masked, so that they propagate.
+    None with one prototype per class.
     """
-    by_center = similarity.view(len(similarity), -1, centers).unbind(2)
-    best = by_center[0]
-    for other in by_center[1:]:
-        best = torch.maximum(best, other)
-    lost, taken = [by_center[0] < best], by_center[0] == best
-    for own in by_center[1:]:
-        lost.append((own < best) | taken)
-        taken = taken | (own == best)
-    return torch.stack(lost, 2).view_as(similarity)
+    if plan.centers == 1:
+        return matrices, None
+    logits = matrices[plan.spaces[0]].detach()
+    best = logits.unflatten(1, (-1, plan.centers)).argmax(2)
+    best = best + torch.arange(0, logits.shape[1], plan.centers, device=best.device)
+    return {space: matrix.gather(1, best) for space, matrix in matrices.items()}, best
 
 
 def _rest(

@@ -102,17 +102,14 @@ class RivalLogits:
         logits = self.scale * mapped if factor is None else self.scale * factor * mapped
         return logits if offset is None else logits + offset
 
-    def write(
-        self, similarity: Tensor, out: Tensor, label: int = 0, *, masked: bool = False
-    ) -> Tensor | None:
+    def write(self, similarity: Tensor, out: Tensor, label: int = 0) -> Tensor | None:
         """`dense` into `out`, which may be `similarity` itself; without gradients.
 
-        Returns the derivative of each logit by its similarity, over the scale; None for 1. With `masked`,
-        entries of -inf are classes that must not count: their logit is -inf and their slope 0.
+        Returns the derivative of each logit by its similarity, over the scale; None for 1.
         """
         slope = self.factor
         if self.map is not None:
-            similarity, slope = self._mapped(similarity, label, masked=masked)
+            similarity, slope = self.map.value_and_slope(similarity, self._thresholds(label), self.parameter)
             slope = slope if self.factor is None else slope.mul_(self.factor)
         if self.factor is None and self.offset is not None:
             scaled_plus(self.offset, similarity, self.scale, out)
@@ -121,15 +118,6 @@ class RivalLogits:
         if self.offset is not None:
             out.add_(self.offset)
         return slope
-
-    def _mapped(self, similarity: Tensor, label: int, *, masked: bool) -> tuple[Tensor, Tensor]:
-        assert self.map is not None
-        threshold = self._thresholds(label)
-        if not masked:
-            return self.map.value_and_slope(similarity, threshold, self.parameter)
-        lost = similarity == -torch.inf
-        value, slope = self.map.value_and_slope(similarity.masked_fill(lost, 0.0), threshold, self.parameter)
-        return value.masked_fill_(lost, -torch.inf), slope.masked_fill_(lost, 0.0)
 
     def _thresholds(self, label: int) -> Tensor | None:
         return None if self.threshold is None else self.threshold[:, label, None]

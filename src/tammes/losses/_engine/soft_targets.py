@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tammes._common.types import ClassPrototypes, Embeddings, Scalar
 from tammes.geometry.sphere import safe_norm
-from tammes.losses._engine.dense_statistics import prototype_sums, similarities
+from tammes.losses._engine.dense_statistics import of_best_centers, prototype_sums, similarities
 from tammes.losses._engine.plan import Need, Plan, PrototypeSum, plain_sum
 from tammes.losses._engine.statistics import NOT_ASKED, Outcome, check_asked, class_energy
 from tammes.losses.scores import Scores, Smoothing, Space
@@ -33,13 +33,10 @@ class EveryTarget:
         row_norms = safe_norm(embeddings)
         rows = weight.reshape(-1, weight.shape[-1])
         centers = len(rows) // len(weight)
-        matrices: dict[Space, Matrix] = similarities(embeddings, rows, plan)
+        found = similarities(embeddings, rows, plan)
+        matrices, best = of_best_centers(found, plan._replace(centers=centers))
         norms = row_norms * safe_norm(rows).t()
-        if centers > 1:
-            best = matrices[plan.spaces[0]].detach().unflatten(1, (-1, centers)).argmax(2)
-            columns = best + torch.arange(0, len(rows), centers, device=best.device)
-            matrices = {space: matrix.gather(1, columns) for space, matrix in matrices.items()}
-            norms = norms.gather(1, columns)
+        norms = norms if best is None else norms.gather(1, best)
         return cls(
             matrices=matrices,
             sums={which: total / centers for which, total in prototype_sums(rows, plan).items()},

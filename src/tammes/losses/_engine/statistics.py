@@ -134,6 +134,9 @@ class Statistics:
         plan: Plan,
     ) -> "Statistics":
         """Construct from the numbers that require a pass over `weight` and those that do not."""
+        if plan.centers > 1:  # sums of class means
+            means = {which: total / plan.centers for which, total in over_classes.sums.items()}
+            over_classes = over_classes._replace(sums=means)
         return cls(
             **over_classes._asdict(),
             targets=targets,
