@@ -2,9 +2,11 @@
 
 The typical script is a timm backbone, a linear layer, cross-entropy and torchvision's folder, transforms and
 loader. Both have the same initial weights, image size, epochs, batch size, optimizer, learning rates,
-schedule and augmentation, and evaluate once, at the end. Rerun the command to continue an interrupted run; a
-finished one is not repeated. The sets are those of benchmarks/photos_data.py.
-Run both contenders of a seed at the same time, so that both meet the same load.
+schedule and augmentation, and evaluate once, at the end. Only from scratch our prototypes have their own
+learning rate, and a batch norm before them: defaults for losses of cosines.
+
+Rerun the command to continue an interrupted run; a finished one is not repeated. The sets are those of
+benchmarks/photos_data.py. Run both contenders of a seed at the same time, so that both meet the same load.
 
 Run: python -m benchmarks.photos --data DIR --copy-from CHECKOUT   (once for each set)
      python -m benchmarks.photos --data DIR --set flowers --contender tammes --seed 0
@@ -29,7 +31,7 @@ from tammes._common.files import read_json, write_json
 from tammes._common.memory import keep_freed_memory
 from tammes.lab.data.image_folders import IMAGENET_MEAN, IMAGENET_STD, common_size, layout, network_size
 from tammes.lab.models import build
-from tammes.lab.models.builder import timm_name
+from tammes.lab.models.backbone import timm_name
 from tammes.lab.models.timm_models import Input, expected_input
 from tammes.lab.record_stamp import commit, stamp, write_record
 from tammes.lab.report.tables import Cell, Grid, fill, to_markdown
@@ -53,7 +55,7 @@ EPOCHS = {("gtsrb", True): 6, ("flowers", True): 6, ("gtsrb", False): 10, ("flow
 
 SHOWN = (
     *("model", "pretrained", "objective", "epochs", "batch_size", "lr", "prototype_lr", "weight_decay"),
-    *("augment_style", "frozen_start", "evaluate_every", "workers", "seed"),
+    *("augment_style", "frozen_start", "neck", "evaluate_every", "workers", "seed"),
 )
 """Settings in the records."""
 

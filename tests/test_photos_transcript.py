@@ -4,8 +4,11 @@ import importlib.util
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+
+from tammes.lab.cli import main
 
 ROOT = Path(__file__).parents[1]
 TOOL = ROOT / "tools" / "photos_transcript.py"
@@ -35,6 +38,30 @@ def test_the_page_has_every_step_as_the_command_writes_it(tool, tmp_path, monkey
     assert [path.name for path in photographed] == ["report.html"]
     for name, picture in tool.PICTURES.items():
         assert Image.open(ROOT / "docs" / "figures" / name).size == (picture.width, picture.height)
+
+
+def test_its_example_gives_the_probability_of_predict(tool, tmp_path, monkeypatch, capsys):
+    """Also for a large photo that lies on its side, which a small network sees decoded at a smaller scale."""
+    pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(0)
+    monkeypatch.chdir(tmp_path)
+    for kind in ("a", "b"):
+        Path("photos", kind).mkdir(parents=True)
+        for i in range(4):
+            rough = Image.fromarray(random.integers(0, 256, (40, 60, 3), dtype=np.uint8))
+            exif = rough.getexif()
+            exif[0x0112] = 6
+            rough.resize((601, 450)).save(f"photos/{kind}/{i}.jpg", exif=exif)
+    Path("new.jpg").write_bytes(Path("photos/a/0.jpg").read_bytes())
+    words = ["photos", "--model", "cnn4", "--image-size", "32", "--epochs", "1", "--out", "runs/photos"]
+    assert main(["train", *words]) == 0
+    assert main(["export", "runs/photos", "--format", "onnx"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "runs/photos", "new.jpg", "--top", "1"]) == 0
+    predicted = capsys.readouterr().out.split("\t")[1].split()
+    exec(compile(tool.ONNX, "example", "exec"), {})
+    name, probability = capsys.readouterr().out.split()
+    assert (name, float(probability)) == (predicted[0], pytest.approx(float(predicted[1]), abs=1.1e-3))
 
 
 def checkout(folder):

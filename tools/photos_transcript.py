@@ -49,7 +49,9 @@ from PIL import Image, ImageOps
 
 model = json.load(open("runs/photos/model.json"))
 size = tuple(model["preprocessing"]["resize"][side] for side in ("width", "height"))
-image = ImageOps.fit(Image.open("new.jpg").convert("RGB"), size, Image.Resampling.BILINEAR)
+image = Image.open("new.jpg")
+image.draft("RGB", (2 * max(size),) * 2)  # as in training: large JPEG files are decoded at a smaller scale
+image = ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), size, Image.Resampling.BILINEAR)
 session = onnxruntime.InferenceSession("runs/photos/model.onnx")
 (probabilities,) = session.run(["probabilities"], {"images": np.asarray(image)[None]})
 print(model["classes"][probabilities[0].argmax()], round(float(probabilities[0].max()), 3))

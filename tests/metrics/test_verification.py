@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from sklearn import metrics as sklearn
 
 from tammes.metrics.verification import (
@@ -173,9 +174,29 @@ def test_the_bootstrap_draws_people_not_pairs():
         ([0.1, 0.2, 0.3], [True, False], r"one entry per pair, got shapes \(3,\) and \(2,\)"),
     ],
 )
-def test_bad_pairs_are_named(scores, same, message):
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, list])
+def test_bad_pairs_are_named(scores, same, message, kind):
     with pytest.raises(ValueError, match=message):
-        roc(np.array(scores), np.array(same))
+        roc(kind(scores), kind(same))
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.ndarray.tolist])
+@pytest.mark.parametrize("label", [bool, np.int64, np.float32])
+def test_tensors_lists_and_numbers_for_labels_are_as_good_as_arrays(kind, label):
+    scores, same = drawn(200, ties=True)
+    people = np.arange(400).reshape(200, 2)
+    ours = kind(scores), kind(same.astype(label))
+    assert [one.tolist() for one in roc(*ours)] == [one.tolist() for one in roc(scores, same)]
+    assert best_threshold(*ours) == best_threshold(scores, same)
+    assert folds_in_order(ours[1]).tolist() == folds_in_order(same).tolist()
+    assert verify(*ours).numbers() == verify(scores, same).numbers()
+    expected = bootstrap(scores, same, people, resamples=3)
+    assert bootstrap(*ours, kind(people), resamples=3) == expected
+
+
+def test_labels_other_than_0_and_1_are_refused():
+    with pytest.raises(ValueError, match="same must be true or false, got 2 for pair 1"):
+        roc(np.array([0.1, 0.2, 0.3]), np.array([0, 2, 1]))
 
 
 def test_a_share_and_enough_pairs_are_asked_for():

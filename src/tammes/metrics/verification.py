@@ -1,7 +1,7 @@
 """Verification metrics of scored pairs: ROC, TAR at FAR, AUC, EER and cross-validated accuracy.
 
 A pair is accepted if its score is at least the threshold. FAR is the fraction of different pairs that are
-accepted, TAR the fraction of same pairs.
+accepted, TAR the fraction of same pairs. Scores and labels may be arrays, tensors on the CPU, or lists.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
+from numpy.typing import ArrayLike
 
 from tammes._common import checks
 
@@ -29,7 +30,7 @@ class Roc(NamedTuple):
     threshold: Float[np.ndarray, " m"]
 
 
-def roc(scores: np.ndarray, same: np.ndarray, weight: Float[np.ndarray, " n"] | None = None) -> Roc:
+def roc(scores: ArrayLike, same: ArrayLike, weight: Float[np.ndarray, " n"] | None = None) -> Roc:
     """The receiver operating characteristic of scored pairs; equal scores share one threshold.
 
     Args:
@@ -41,7 +42,7 @@ def roc(scores: np.ndarray, same: np.ndarray, weight: Float[np.ndarray, " n"] | 
     >>> curve.far.tolist(), curve.tar.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    _check_pairs(scores, same)
+    scores, same = _checked_pairs(scores, same)
     order = np.argsort(scores, kind="stable")[::-1]
     ranked, hit = scores[order], same[order]
     last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
@@ -95,12 +96,13 @@ def equal_error_rate(curve: Roc) -> float:
     return float(curve.far[right - 1] + step * (curve.far[right] - curve.far[right - 1]))
 
 
-def best_threshold(scores: PairScores, same: Same) -> float:
+def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     """The most accurate threshold, halfway between two scores; the highest one on ties.
 
     >>> best_threshold(np.array([0.9, 0.7, 0.5, 0.1]), np.array([True, True, False, False]))
     0.6
     """
+    scores, same = _checked_pairs(scores, same)
     curve = roc(scores, same)
     right = curve.tar * same.sum() + (1 - curve.far) * (~same).sum()
     # Counts summed in another order differ in their last digits.
@@ -109,12 +111,13 @@ def best_threshold(scores: PairScores, same: Same) -> float:
     return float(between.mean())
 
 
-def folds_in_order(same: Same, folds: int = FOLDS) -> Int[np.ndarray, " n"]:
+def folds_in_order(same: ArrayLike, folds: int = FOLDS) -> Int[np.ndarray, " n"]:
     """Fold index of each pair: same and different pairs are each cut into consecutive runs of equal size.
 
     Lists are sorted by person, so the pairs of a person stay in one fold. For lists with consecutive folds of
     equal composition, such as LFW's, CFP's and AgeDB's, these are the official folds.
     """
+    same = _as_booleans(same)
     fold = np.empty(len(same), np.int64)
     for kind in (same, ~same):
         count = int(kind.sum())
@@ -165,7 +168,7 @@ class Verification:
         } | named
 
 
-def verify(scores: PairScores, same: Same, fold: Int[np.ndarray, " n"] | None = None) -> Verification:
+def verify(scores: ArrayLike, same: ArrayLike, fold: ArrayLike | None = None) -> Verification:
     """Compute the verification metrics of scored pairs.
 
     Args:
@@ -173,8 +176,9 @@ def verify(scores: PairScores, same: Same, fold: Int[np.ndarray, " n"] | None = 
         same: Whether each pair shows the same person.
         fold: Fold index of each pair; by default `folds_in_order`.
     """
+    scores, same = _checked_pairs(scores, same)
     curve = roc(scores, same)
-    fold = folds_in_order(same) if fold is None else fold
+    fold = folds_in_order(same) if fold is None else np.asarray(fold)
     different = int((~same).sum())
     correct, thresholds = _judge(scores, same, fold)
     shares = np.array([correct[fold == one].mean() for one in np.unique(fold)])
@@ -212,10 +216,10 @@ ConfidenceInterval = tuple[float, float]
 
 
 def bootstrap(
-    scores: PairScores,
-    same: Same,
-    people: Shaped[np.ndarray, "n 2"],
-    fold: Int[np.ndarray, " n"] | None = None,
+    scores: ArrayLike,
+    same: ArrayLike,
+    people: ArrayLike,
+    fold: ArrayLike | None = None,
     *,
     resamples: int = 1000,
     level: float = 0.95,
@@ -236,10 +240,11 @@ def bootstrap(
     """
     resamples = checks.at_least("resamples", resamples, 2)
     checks.within("level", level, 0.0, 1.0)
+    scores, same = _checked_pairs(scores, same)
     whole = verify(scores, same, fold)
     order = np.argsort(scores, kind="stable")  # sort once: sorting sorted scores again is cheap
     scores, same, correct = scores[order], same[order], whole.correct[order]
-    names, places = np.unique(people[order], return_inverse=True)
+    names, places = np.unique(np.asarray(people)[order], return_inverse=True)
     first, second = places.reshape(-1, 2).T
     random = np.random.default_rng(seed)
     draws: list[dict[str, float]] = []
@@ -265,7 +270,8 @@ def _weighted(
     return {"accuracy": accuracy, "auc": auc(curve), "eer": equal_error_rate(curve)} | tar
 
 
-def _check_pairs(scores: np.ndarray, same: np.ndarray) -> None:
+def _checked_pairs(scores: ArrayLike, same: ArrayLike) -> tuple[Shaped[np.ndarray, " n"], Same]:
+    scores, same = np.asarray(scores), _as_booleans(same)
     if scores.ndim != 1 or scores.shape != same.shape:
         raise ValueError(
             f"scores and same must be vectors with one entry per pair, got shapes {scores.shape} and "
@@ -278,3 +284,15 @@ def _check_pairs(scores: np.ndarray, same: np.ndarray) -> None:
     if not np.isfinite(scores).all():
         place = int(np.flatnonzero(~np.isfinite(scores))[0])
         raise ValueError(f"scores must be finite, got {scores[place]} for pair {place}.")
+    return scores, same
+
+
+def _as_booleans(same: ArrayLike) -> Same:
+    """`same` as booleans. Integers would go unnoticed: ~1 is -2."""
+    values = np.asarray(same)
+    if values.dtype == bool:
+        return values
+    odd = np.flatnonzero((values != 0) & (values != 1))
+    if len(odd):
+        raise ValueError(f"same must be true or false, got {values.flat[odd[0]]} for pair {odd[0]}.")
+    return values.astype(bool)
