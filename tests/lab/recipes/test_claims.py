@@ -73,6 +73,16 @@ def test_every_pair_names_rows_that_exist():
     assert {question.claim for question in claims.questions()} == {1, 2, 3, 4, 5}
 
 
+def test_the_two_runs_of_a_pair_differ_in_the_objective_only():
+    """In the second of two stages, also in the first stage they start from."""
+    for question in claims.questions():
+        rows = {row.key: row for row in question.table.rows}
+        for changed, plain in question.pairs:
+            for a, b in zip(changed, plain, strict=True):
+                one, other = (resolve(rows[key].config).settings() for key in (a, b))
+                assert {name for name in one if one[name] != other[name]} <= {"objective", "start"}, (a, b)
+
+
 def test_the_command_prints_and_fills_both_pages(tmp_path, capsys):
     results = tmp_path / "results"
     folder = results / "table1"

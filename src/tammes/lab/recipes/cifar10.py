@@ -30,7 +30,8 @@ README_RUNS = {
     "half": ReadmeRun("fastnet-half", 16, 4, "NormFace(s=10)", " + R_sm"),
     "full": ReadmeRun("fastnet", 33, 8, "NormFace(s=5)", " + 2*R_sm"),
 }
-SETTINGS: Settings = SGD | FAST | {"prototype_lr": 0.02, "prototype_weight_decay": 0.0}
+OWN: Settings = {"lr": 0.2, "clip": None, "prototype_lr": 0.02, "prototype_weight_decay": 0.0}
+SETTINGS: Settings = SGD | FAST | OWN
 NOTE = (
     "Packed or random: where the prototypes start; packed is the largest class margin, 96.38 deg. Learning "
     "rate 0.2, for the prototypes 0.02; predictions averaged over mirror images; prototypes scaled to norm 1 "

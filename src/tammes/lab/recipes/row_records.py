@@ -13,9 +13,9 @@ from tammes._common.checks import reading
 from tammes.lab.recipes.table import Row
 from tammes.lab.record_stamp import write_record
 from tammes.lab.training.config import ConfigFields, resolve
+from tammes.lab.training.monitor import read_log
 from tammes.lab.training.record_checks import check_row_record
 from tammes.lab.training.run_folder import RunFolder
-from tammes.lab.training.sinks import read_log
 
 PLACES = (
     "data_root",

@@ -13,10 +13,9 @@ from tammes.lab.recipes.table import Row
 from tammes.lab.recipes.worker_processes import StopSink, in_processes
 from tammes.lab.training.config import resolve
 from tammes.lab.training.loop import train
-from tammes.lab.training.monitor import NonFiniteLossError, RunInterruptedError
+from tammes.lab.training.monitor import NonFiniteLossError, Record, RunInterruptedError, Sink
 from tammes.lab.training.progress import Terminal, epoch_line
 from tammes.lab.training.run_folder import RunFolder
-from tammes.lab.training.sinks import Record, Sink
 
 
 def run_rows(rows: Sequence[Row], out: Path, *, runs: Path, jobs: int = 1) -> None:

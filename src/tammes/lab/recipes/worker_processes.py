@@ -12,8 +12,7 @@ import torch
 
 from tammes._common.memory import keep_freed_memory
 from tammes._common.terminal import Unread
-from tammes.lab.training.monitor import RunInterruptedError, listening
-from tammes.lab.training.sinks import Record
+from tammes.lab.training.monitor import Record, RunInterruptedError, listening
 from tammes.losses._registry import load_handed_plugins
 
 POLL_SECONDS = 0.5
