@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests start many processes; with this variable set, each would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint bench docs wheel-test clean
 

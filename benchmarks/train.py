@@ -30,9 +30,8 @@ from tammes.lab.training.config import Config, ResolvedConfig, resolve
 from tammes.lab.training.distributed import ALONE
 from tammes.lab.training.engine import Engine
 from tammes.lab.training.loop import batches_of, fit
-from tammes.lab.training.monitor import State, Stop, Watch
+from tammes.lab.training.monitor import JsonLines, State, Stop, Watch
 from tammes.lab.training.run_folder import RunFolder
-from tammes.lab.training.sinks import JsonLines
 
 RESULTS = Path("results/bench_train.json")
 SCALE, BATCH, LR, DECAY = 10.0, 256, 0.01, 1e-4

@@ -280,7 +280,15 @@ def record_readers(folder: Path) -> Iterator[tuple[str, Reader]]:
         toy._panel(f"{row.loss} {row.class_margin:.2f}", found)
 
     yield "toy", Reader(kept, drawn, 150)
-    optimum = {"loss": "CE", "ratio": 10, "R_w": False, "rare_deg": 60.5, "merged": [], "gradient": 1e-9}
+    optimum = {
+        "loss": "CE",
+        "ratio": 10,
+        "R_w": False,
+        "rare_deg": 60.5,
+        "rare_means_deg": 70.5,
+        "merged": [],
+        "gradient": 1e-9,
+    }
     kept = folder / "limits.json"
     kept.write_text(json.dumps({"minority": {"CE 10 False": optimum}, "losses": {}}))
     yield "limits", Reader(kept, lambda: limits.reproduce_limits(parts=(), out=str(folder)), 100)

@@ -62,12 +62,20 @@ def test_resume_needs_no_other_flags_and_refuses_contrary_ones(run, photos, caps
 
 
 def test_a_flag_overrides_a_preset_even_with_the_value_of_its_default():
-    """A preset has batch_size=64 and neck=True; the defaults are 128 and False."""
+    """A preset has batch_size=64 and neck=True; the defaults are 128 and, for people, False."""
     words = ["--preset", "reid-laptop", "--batch-size", "128", "--no-neck", "--schedule=step"]
     merged = Train.from_args(words)
     assert (merged.batch_size, merged.neck, merged.schedule) == (128, False, "step")
     assert (merged.data, merged.triplet, merged.lr) == ("market1501", 1.0, 2e-3)
     assert Train.from_args(["people", "--preset", "reid-laptop"]).data == "people"
+
+
+def test_a_neck_is_asked_for_refused_or_left_open():
+    given = {
+        words: Train.from_args(["digits", *words.split()]).neck
+        for words in ("--neck --seed 1", "--no-neck", "")
+    }
+    assert given == {"--neck --seed 1": True, "--no-neck": False, "": None}
 
 
 def test_train_without_data_is_a_usage_error(capsys):

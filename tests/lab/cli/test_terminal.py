@@ -67,10 +67,16 @@ def begun(out, words: list[str], before=None) -> subprocess.Popen:
 
 
 def test_a_closed_terminal_makes_a_run_write_a_checkpoint(tmp_path):
-    process = begun(tmp_path / "run", [*TRAIN.split(), "--epochs", "100000"])
+    def listen():  # even if the tests run under nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    process = begun(tmp_path / "run", [*TRAIN.split(), "--epochs", "100000"], listen)
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGHUP)  # from the shell and from the kernel
-    _, error = process.communicate(timeout=120)
+    try:
+        _, error = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "progress is saved" in error or "--resume" in error
     assert RunFolder(tmp_path / "run").checkpoint() is not None

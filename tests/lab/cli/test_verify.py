@@ -51,7 +51,7 @@ def test_a_list_is_verified_kept_and_used_for_two_images(run, others, capsys):
     said = capsys.readouterr().out
     assert said.startswith("yes\tscore")
     assert "On pairs this threshold accepts" in said
-    assert main(["verify", str(run), image("Yellow", 9), image("Violet", 9), "--far", "0.1", "--json"]) == 0
+    assert main(["verify", str(run), image("Yellow", 9), image("Cyan", 9), "--far", "0.1", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["same"] is False
     assert answer["score"] < answer["threshold"]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tammes.lab.data import InMemory, hold_out, standardize, stratified
-from tammes.lab.data.pixels import channel_statistics, resize_and_crop
+from tammes.lab.data.dataset import channel_statistics, resize_and_crop
 
 
 def test_a_stratified_share_is_that_share_of_every_class():

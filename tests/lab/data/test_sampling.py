@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tammes.lab.data import Batches, DataSet, InMemory
-from tammes.lab.data.sampling import balanced, draws, shuffled
+from tammes.lab.data.batches import balanced, shuffled
 
 LABELS = np.repeat(np.arange(4), [50, 13, 6, 1])
 
@@ -49,10 +49,10 @@ def test_draws_of_one_sample_are_distinct_and_mixed_over_the_epoch():
 
 
 def test_seeds_and_epochs_differ_and_repeat_themselves():
-    first = draws("balanced", LABELS, 0, 0)
-    assert np.array_equal(first, draws("balanced", LABELS, 0, 0))
-    assert not np.array_equal(first, draws("balanced", LABELS, 1, 0))
-    assert not np.array_equal(first, draws("balanced", LABELS, 0, 1))
+    first = balanced(LABELS, 0, 0)
+    assert np.array_equal(first, balanced(LABELS, 0, 0))
+    assert not np.array_equal(first, balanced(LABELS, 1, 0))
+    assert not np.array_equal(first, balanced(LABELS, 0, 1))
 
 
 def test_an_unknown_sampling_is_refused(made):

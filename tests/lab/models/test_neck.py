@@ -14,6 +14,15 @@ def test_the_neck_is_batch_norm_without_a_shift():
     assert learns == {"neck.weight"}
 
 
+def test_a_single_embedding_passes_the_neck_as_in_evaluation():
+    net = build("cnn4", in_channels=1, image_size=12, embedding=6, neck=True).train()
+    net(torch.randn(32, 1, 12, 12))
+    mean, image = net.neck.running_mean.clone(), torch.randn(1, 1, 12, 12)
+    assert torch.equal(net.neck(net.embedding.bias[None]), net.eval().neck(net.embedding.bias[None]))
+    assert torch.equal(net.neck.running_mean, mean)
+    assert net.train()(image).isfinite().all()
+
+
 def test_both_sides_of_the_neck_come_from_one_pass():
     net = build("cnn4", in_channels=1, image_size=12, neck=True).eval()
     images = torch.randn(3, 1, 12, 12)

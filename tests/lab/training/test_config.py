@@ -32,7 +32,7 @@ def test_the_file_has_both_what_was_asked_and_what_runs(tmp_path):
     assert (stored["lr"], stored["weight_decay"]) == (0.3, None)
     expected = {"prototype_lr": 0.3, "weight_decay": 1e-4, "unit_prototypes": True, "epochs": 20}
     expected |= {"model": "fastnet-half", "pretrained": None, "batch_size": 128}
-    expected |= {"augment_style": "fast", "frozen_start": 0.0}
+    expected |= {"augment_style": "fast", "frozen_start": 0.0, "neck": False}
     assert stored["resolved"] == expected
 
 

@@ -8,7 +8,7 @@ import torch
 
 from tammes.lab.cli import main
 from tammes.lab.training import RunFolder, RunInterruptedError, train
-from tammes.lab.training.sinks import read_log
+from tammes.lab.training.monitor import read_log
 
 
 def flip(path, place=None):

@@ -1,6 +1,7 @@
 """Folders of photos: the network that `--model auto` takes, and how it is fine-tuned."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from tammes.lab.data import Batches, OnDisk
 from tammes.lab.training import Config, RunFolder, fine_tuning, resolve, train
 from tammes.lab.training.classifier import DataFacts, build_classifier, load_data
+from tammes.lab.training.config import read_resolved
 from tammes.lab.training.distributed import ALONE
 from tammes.lab.training.engine import Engine
 
@@ -44,7 +46,8 @@ def test_auto_is_a_pretrained_network_for_photos_alone(photos):
     assert network(data="digits") == ("fastnet-half", None)
     scratch = resolve(Config(data=photos, from_scratch=True))
     assert (scratch.model, scratch.pretrained) == ("fastnet-half", None)
-    assert (scratch.batch_size, scratch.epochs) == (128, 20)
+    assert (scratch.batch_size, scratch.epochs) == (32, 20)
+    assert resolve(Config(data="digits")).batch_size == 128
 
 
 def test_people_and_faces_keep_their_model(tmp_path):
@@ -72,6 +75,40 @@ def test_fine_tuning_has_its_own_defaults_and_flags_override_them(photos):
         Config(data=photos, from_scratch=True, pretrained="timm")
 
 
+def test_cosines_of_photos_from_scratch_have_a_neck_and_fast_prototypes(photos):
+    def defaults(**settings):
+        config = resolve(Config(**settings))
+        return config.neck, config.prototype_lr / config.lr
+
+    assert defaults(data=photos, from_scratch=True) == (True, 10)
+    assert defaults(data=photos, model="cnn4") == (True, 10)
+    assert defaults(data=photos, from_scratch=True, objective="CE") == (False, 1)
+    assert defaults(data=photos, from_scratch=True, neck=False, prototype_lr=2e-3) == (False, 1)
+    assert defaults(data=photos) == (False, 10)
+    assert defaults(data="digits") == (False, 1)
+    assert defaults(data="digits", neck=True) == (True, 1)
+
+
+def test_a_second_stage_has_the_neck_of_the_first(photos, tmp_path):
+    common = {"data": photos, "model": "cnn4", "image_size": 12, "epochs": 1, "workers": 0}
+    train(Config(**common), tmp_path / "first")
+    later = Config(**common, objective="CE", start=str(tmp_path / "first"), learns="prototypes")
+    assert resolve(later).neck
+    train(later, tmp_path / "second")
+    assert RunFolder(tmp_path / "second").config.neck
+
+
+def test_a_run_from_before_keeps_its_defaults(photos, tmp_path):
+    """Its file says that there is no neck, and what the learning rate of the prototypes is."""
+    path = tmp_path / "config.json"
+    stored = json.loads(resolve(Config(data=photos, from_scratch=True)).to_json())
+    stored["neck"] = False
+    stored["resolved"] = {n: v for n, v in stored["resolved"].items() if n != "neck"} | {"prototype_lr": 2e-3}
+    path.write_text(json.dumps(stored))
+    config = read_resolved(path)
+    assert (config.neck, config.prototype_lr) == (False, 2e-3)
+
+
 def test_photos_come_as_the_pretrained_network_expects_them(photos):
     dataset = load_data(resolve(Config(data=photos)))
     assert (dataset.mean, dataset.std) == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -84,6 +121,18 @@ def test_photos_come_as_the_pretrained_network_expects_them(photos):
         90,
     )
     assert load_data(resolve(Config(data=photos, image_size=64))).shape == (3, 64, 64)
+
+
+@pytest.mark.parametrize(("style", "crop"), [("standard", 0.08), ("photos", 0.25)])
+def test_random_crops_work_on_small_folders_and_lists(photos, tmp_path, style, crop):
+    for split in ("train", "test"):
+        (tmp_path / f"some_{split}.txt").write_text("red/0.png 0\nblue/0.png 1\n")
+    for data in (photos, str(tmp_path / "some_train.txt")):
+        config = Config(data=data, data_root=photos, augment_style=style, from_scratch=True, image_size=16)
+        dataset = load_data(resolve(config))
+        assert (dataset.augmentation.crop, dataset.augmentation.flip) == (crop, True)
+        batch = next(iter(Batches(dataset, batch_size=2, training=True, workers=0).epoch(0)))
+        assert batch.images.shape == (2, 3, 16, 16)
 
 
 def test_a_cpu_gets_smaller_images_and_an_accelerator_the_networks_own():
@@ -162,7 +211,7 @@ def test_a_run_keeps_its_choice_when_weights_are_installed_later(photos, tmp_pat
         without.setattr(fine_tuning, "weights_installed", lambda: False)
         (tmp_path / "config.json").write_text(resolve(config).to_json())
     stored = RunFolder(tmp_path).config
-    assert (stored.model, stored.pretrained, stored.batch_size) == ("fastnet-half", None, 128)
+    assert (stored.model, stored.pretrained, stored.epochs) == ("fastnet-half", None, 20)
 
 
 def test_a_wrong_model_is_told_before_the_data_is_read(photos, tmp_path, monkeypatch):

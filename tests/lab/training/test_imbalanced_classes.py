@@ -13,7 +13,7 @@ from tammes.lab.training import Config, RunFolder, resolve, train
 from tammes.lab.training.classifier import DataFacts, build_classifier, load_data
 from tammes.lab.training.distributed import ALONE
 from tammes.lab.training.engine import Engine
-from tammes.lab.training.run_plan import imbalance_advice
+from tammes.lab.training.progress import imbalance_advice
 from tammes.losses import effective_number_weights
 
 LONG_TAILED = {"imbalance": "long_tailed:9", "epochs": 4}

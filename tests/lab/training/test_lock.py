@@ -12,8 +12,7 @@ import torch
 
 from tammes.lab.cli import main
 from tammes.lab.training import RunFolder, train
-from tammes.lab.training.distributed import ALONE
-from tammes.lab.training.lock import FolderInUseError, locked
+from tammes.lab.training.distributed import ALONE, FolderInUseError, locked
 
 
 def contents(folder):
@@ -61,7 +60,7 @@ def test_the_lock_of_a_dead_process_is_ignored(settings, tmp_path):
     code = (
         "import sys, time, pathlib\n"
         "from tammes.lab.training.distributed import ALONE\n"
-        "from tammes.lab.training.lock import locked\n"
+        "from tammes.lab.training.distributed import locked\n"
         "with locked(pathlib.Path(sys.argv[1]), ALONE):\n"
         "    print('locked', flush=True)\n"
         "    time.sleep(600)\n"

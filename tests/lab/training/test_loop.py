@@ -13,11 +13,10 @@ from tammes.lab.models.fastnet import FastNet
 from tammes.lab.training import NonFiniteLossError, RunFolder, classifier, resolve, train
 from tammes.lab.training.classifier import DataFacts, build_classifier
 from tammes.lab.training.distributed import ALONE, determinism
-from tammes.lab.training.engine import Engine
+from tammes.lab.training.engine import Engine, learning_rate
 from tammes.lab.training.loop import batches_of
+from tammes.lab.training.monitor import read_log
 from tammes.lab.training.run_folder import read_tensors
-from tammes.lab.training.schedules import learning_rate
-from tammes.lab.training.sinks import read_log
 from tammes.losses import MixedLabels, parse
 
 

@@ -12,7 +12,7 @@ from tammes.lab.recipes.presets import PRESETS, preset_settings
 from tammes.lab.training import Classifier, Config, RunFolder, resolve, train
 from tammes.lab.training.distributed import ALONE
 from tammes.lab.training.engine import Engine
-from tammes.lab.training.tasks import Classification, ReIdentification, protocol
+from tammes.lab.training.evaluation import Classification, ReIdentification, protocol
 from tammes.losses import NormFace
 from tammes.losses.triplet import batch_hard_triplet
 from tammes.metrics.reranking import k_reciprocal_distances

@@ -7,32 +7,14 @@ import socket
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 
 import pytest
+import torch
 
 from tammes.lab.training import rank_failures
-from tammes.lab.training.rank_failures import TIMEOUT_VARIABLE, timeout
-
-RANK = """
-import os, signal, sys
-import torch, torch.distributed as dist
 from tammes.lab.training.distributed import world
-
-fault, guilty = sys.argv[1], int(sys.argv[2])
-torch.set_num_threads(1)
-try:
-    with world("cpu") as here:
-        here.wait()
-        print("started", flush=True)
-        if here.rank == guilty:
-            if fault == "raises":
-                raise ValueError("the disk is on fire")
-            os.kill(os.getpid(), signal.SIGSTOP if fault == "freezes" else signal.SIGKILL)
-        here.any(True)
-        here.any(True)
-except Exception as error:
-    print(f"{type(error).__name__}: {error}", flush=True)
-"""
+from tammes.lab.training.rank_failures import TIMEOUT_VARIABLE, timeout
 
 
 def free_port() -> int:
@@ -41,34 +23,67 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def last_lines(fault: str, guilty: int, size: int = 3) -> tuple[list[str], float]:
-    """What each rank printed last, and the seconds from the fault until all innocent ranks had ended."""
-    common = {"WORLD_SIZE": size, "MASTER_PORT": free_port(), TIMEOUT_VARIABLE: 0.1, "OMP_NUM_THREADS": 1}
-    common |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
-    processes = []
-    for rank in range(size):
-        own = {name: str(value) for name, value in (common | {"RANK": rank, "LOCAL_RANK": rank}).items()}
-        command = [sys.executable, "-c", RANK, fault, str(guilty)]
-        processes.append(subprocess.Popen(command, env=os.environ | own, stdout=subprocess.PIPE, text=True))
+def rank(environment: dict[str, str], fault: str, guilty: int, parent: Connection) -> None:
+    """One process: says when it has started, and the error that ends it."""
+    os.environ.update(environment)
+    torch.set_num_threads(1)
     try:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "started\n"
+        with world("cpu") as here:
+            here.wait()
+            parent.send("started")
+            if here.rank == guilty:
+                if fault == "raises":
+                    raise ValueError("the disk is on fire")
+                os.kill(os.getpid(), signal.SIGSTOP if fault == "freezes" else signal.SIGKILL)
+            here.any(True)
+            here.any(True)
+    except Exception as error:
+        parent.send(f"{type(error).__name__}: {error}")
+
+
+def last_line(pipe: Connection) -> str:
+    """The error of a rank, nothing if it died without one."""
+    assert pipe.poll(100)
+    try:
+        return pipe.recv()
+    except EOFError:
+        return ""
+
+
+@pytest.fixture
+def last_lines(processes):
+    """What each rank said last, and the seconds from the fault until all innocent ranks had ended."""
+    ranks = []
+
+    def run(fault: str, guilty: int, size: int = 3) -> tuple[list[str], float]:
+        common = {"WORLD_SIZE": size, "MASTER_PORT": free_port(), TIMEOUT_VARIABLE: 0.1}
+        common |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
+        pipes = []
+        for place in range(size):
+            own = {k: str(v) for k, v in (common | {"RANK": place, "LOCAL_RANK": place}).items()}
+            pipe, other_end = processes.Pipe(duplex=False)
+            ranks.append(processes.Process(target=rank, args=(own, fault, guilty, other_end)))
+            ranks[-1].start()
+            other_end.close()
+            pipes.append(pipe)
+        assert [last_line(pipe) for pipe in pipes] == ["started"] * size
         begin = time.monotonic()
-        texts = [
-            "" if r == guilty and fault == "freezes" else p.communicate(timeout=100)[0]
-            for r, p in enumerate(processes)
-        ]
-        return [text.strip() for text in texts], time.monotonic() - begin
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            process.wait()
+        frozen = [guilty] if fault == "freezes" else []
+        texts = ["" if place in frozen else last_line(pipe) for place, pipe in enumerate(pipes)]
+        for place, process in enumerate(ranks):
+            if place not in frozen:
+                process.join(100)
+                assert not process.is_alive()
+        return texts, time.monotonic() - begin
+
+    yield run
+    for process in ranks:
+        process.kill()
+        process.join()
 
 
 @pytest.mark.parametrize("guilty", [0, 1])
-def test_a_frozen_rank_is_named_after_the_timeout(guilty):
+def test_a_frozen_rank_is_named_after_the_timeout(guilty, last_lines):
     lines, seconds = last_lines("freezes", guilty)
     assert seconds < 60
     for rank, line in enumerate(lines):
@@ -80,7 +95,7 @@ def test_a_frozen_rank_is_named_after_the_timeout(guilty):
 
 
 @pytest.mark.parametrize("guilty", [0, 2])
-def test_every_rank_says_what_went_wrong_on_the_one_that_failed(guilty):
+def test_every_rank_says_what_went_wrong_on_the_one_that_failed(guilty, last_lines):
     lines, seconds = last_lines("raises", guilty)
     assert seconds < 30
     for rank, line in enumerate(lines):
@@ -90,7 +105,7 @@ def test_every_rank_says_what_went_wrong_on_the_one_that_failed(guilty):
         )
 
 
-def test_a_killed_rank_is_named():
+def test_a_killed_rank_is_named(last_lines):
     lines, seconds = last_lines("dies", 1)
     assert seconds < 30
     for rank in (0, 2):

@@ -12,7 +12,7 @@ import torch
 
 from tammes.lab.data import load
 from tammes.lab.training import RunFolder, RunInterruptedError, train
-from tammes.lab.training.sinks import read_log
+from tammes.lab.training.monitor import read_log
 
 HARD = {
     "sgd": {"model": "dropout", "mixup": 0.3, "schedule": "one-cycle", "nesterov": True},

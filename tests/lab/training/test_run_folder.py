@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tammes.lab.training import Config, RunFolder, train
+from tammes.lab.training.monitor import JsonLines, read_log, rewind
 from tammes.lab.training.run_folder import next_folder
-from tammes.lab.training.sinks import JsonLines, read_log, rewind
 
 
 def test_a_folder_that_holds_another_run_is_refused(settings, tmp_path):

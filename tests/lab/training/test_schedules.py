@@ -5,7 +5,8 @@ import pytest
 
 from tammes import parse
 from tammes.lab.training.config import Schedule
-from tammes.lab.training.schedules import MARGINS, learning_rate, with_margins
+from tammes.lab.training.engine import learning_rate
+from tammes.lab.training.margin_warmup import MARGINS, with_margins
 
 
 @pytest.mark.parametrize("schedule", get_args(Schedule))

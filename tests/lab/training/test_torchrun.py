@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from tammes.lab.training import Config, RunFolder, RunInterruptedError, train
-from tammes.lab.training.sinks import read_log
+from tammes.lab.training.monitor import read_log
 
 # Ten steps an epoch; nine samples and five classes do not divide by two; no batch statistics.
 NET: dict[str, Any] = {"model": "timm/test_vit", "image_size": 32, "embedding": 6, "batch_size": 9}

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from tammes.lab.training import Config
-from tammes.lab.training.sinks import TRACKERS, scalars
+from tammes.lab.training.trackers import TRACKERS, scalars
 
 STEP = {"kind": "step", "step": 3, "loss": 0.5, "terms": {"CosFace": 0.25}, "note": "text", "lr": 0.1}
 EPOCH = {"kind": "epoch", "step": 5, "epoch": 1, "accuracy": 0.75}

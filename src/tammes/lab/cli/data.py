@@ -39,11 +39,11 @@ class Data:
         from tammes.lab.data.folder_check import check_folder, check_lines
         from tammes.lab.data.image_folders import layout
         from tammes.lab.data.loading import is_photo_folder
-        from tammes.lab.models.builder import check_model
+        from tammes.lab.models.backbone import check_model
         from tammes.lab.training.classifier import DataFacts, build_classifier, load_data
         from tammes.lab.training.config import Config, resolve
         from tammes.lab.training.distributed import world
-        from tammes.lab.training.run_plan import plan_lines, run_plan
+        from tammes.lab.training.progress import plan_lines, run_plan
 
         chosen = {"model": self.model, "from_scratch": self.from_scratch, "image_size": self.image_size}
         config = resolve(Config(data=self.data, data_root=self.data_root, **chosen))

@@ -16,9 +16,9 @@ from tammes.lab.inference.run_evaluation import SplitName, evaluate_run
 from tammes.lab.record_stamp import stamp
 from tammes.lab.report import ModelResults, inspect
 from tammes.lab.training.face_verification import read_verified
+from tammes.lab.training.monitor import read_log
 from tammes.lab.training.record_checks import finite_numbers
 from tammes.lab.training.run_folder import RunFolder, Which
-from tammes.lab.training.sinks import read_log
 
 
 def common_folder(paths: Sequence[Path]) -> Path:

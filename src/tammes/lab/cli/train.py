@@ -87,6 +87,9 @@ class Train(ConfigFields):
     def from_args(cls, words: list[str]) -> "Train":
         """Flags override the settings of `--config`, `--preset` or the run that is resumed."""
         words = _with_value(words, "--pretrained", "timm")
+        words = _with_value(
+            ["--neck=False" if word == "--no-neck" else word for word in words], "--neck", "True"
+        )
         given = flags(cls, "train", words)
         names = typed(words) | ({"data"} if given.data else set())
         own = {name: value for name, value in given.settings().items() if name in names}

@@ -7,9 +7,9 @@ from tammes.lab.data.dataset import InMemory as InMemory
 from tammes.lab.data.dataset import OnDisk as OnDisk
 from tammes.lab.data.dataset import Split as Split
 from tammes.lab.data.dataset import hold_out as hold_out
+from tammes.lab.data.dataset import standardize as standardize
 from tammes.lab.data.dataset import stratified as stratified
 from tammes.lab.data.identities import IdentitySet as IdentitySet
 from tammes.lab.data.images import read_image as read_image
 from tammes.lab.data.loading import NAMES as NAMES
 from tammes.lab.data.loading import load as load
-from tammes.lab.data.pixels import standardize as standardize

@@ -1,7 +1,12 @@
-"""Epochs of standardized batches, independent of worker count, world size, batch size and resume point."""
+"""Epochs of standardized batches, independent of worker count, world size, batch size and resume point.
+
+The order of samples in an epoch is a function of (seed, epoch) only. A draw is an integer: the sample's
+index, plus the size of the set for each earlier draw of that sample in the epoch. So a sample drawn twice is
+augmented differently, and nothing depends on batches, ranks or workers.
+"""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,14 +16,47 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tammes._common.checks import at_least, one_of
+from tammes.lab.data import counter_rng
 from tammes.lab.data.augmentation import Augmentation, gather, jitter
-from tammes.lab.data.dataset import DataSet, Encoded, InMemory
+from tammes.lab.data.counter_rng import Stream
+from tammes.lab.data.dataset import DataSet, Encoded, InMemory, standardize
 from tammes.lab.data.identity_sampling import IDENTITIES, identities
 from tammes.lab.data.images import Unreadable
-from tammes.lab.data.pixels import standardize
-from tammes.lab.data.sampling import SAMPLINGS, draws
 
-Steps = list[Int[np.ndarray, "_"]]  # the draws of each step; see `sampling`
+LabelArray = Int[np.ndarray, " n"]
+Draws = Int[np.ndarray, " m"]
+Steps = list[Int[np.ndarray, "_"]]  # the draws of each step
+
+
+def shuffled(labels: LabelArray, seed: int, epoch: int) -> Draws:
+    """Every sample once."""
+    return counter_rng.permutation(seed, epoch, len(labels))
+
+
+def balanced(labels: LabelArray, seed: int, epoch: int) -> Draws:
+    """Every class equally often, with as many draws as there are samples.
+
+    Each class cycles through its samples in random order. If the draws do not divide evenly, each epoch
+    chooses different classes to get one draw more.
+
+    >>> draws = balanced(np.array([0, 0, 0, 0, 0, 1]), seed=0, epoch=0)
+    >>> sorted((draws % 6).tolist())[-3:]
+    [5, 5, 5]
+    """
+    n = len(labels)
+    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    turns = np.full(len(classes), n // len(classes))
+    turns[(epoch * (n % len(classes)) + np.arange(n % len(classes))) % len(classes)] += 1
+    rounds = -(-turns // counts)
+    candidates = np.concatenate([np.arange(n)[r < rounds[place]] + r * n for r in range(rounds.max())])
+    own = place[candidates % n]
+    chance = counter_rng.bits(seed, epoch, candidates, Stream.TURN)
+    chosen = candidates[counter_rng.ranks(own, chance, candidates // n) < turns[own]]
+    return chosen[np.argsort(counter_rng.bits(seed, epoch, chosen, Stream.ORDER), kind="stable")]
+
+
+SAMPLINGS: dict[str, Callable[[LabelArray, int, int], Draws]] = {"shuffled": shuffled, "balanced": balanced}
+"""Random orders by name; `identities`, which needs to know the batches, is the third."""
 
 
 class Batch(NamedTuple):
@@ -82,7 +120,7 @@ class Batches:
         self.mean = torch.tensor(dataset.mean, device=self.device)
         self.std = torch.tensor(dataset.std, device=self.device)
         self._stored = stored if isinstance(stored, Encoded) else _pixels(stored).to(self.device)
-        self._unreadable = Unreadable(stored.max_unreadable if isinstance(stored, Encoded) else 0)
+        self._unreadable = Unreadable(stored.max_unreadable) if isinstance(stored, Encoded) else None
 
     def __len__(self) -> int:
         """Steps per epoch, the same on every rank."""
@@ -110,12 +148,12 @@ class Batches:
         order = self._draws(epoch) if self.training else np.arange(self.size)
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
 
-    def _draws(self, epoch: int) -> Int[np.ndarray, " m"]:
+    def _draws(self, epoch: int) -> Draws:
         labels = self.labels.cpu().numpy()
         if self.sampling == IDENTITIES:
             shape = {"batch_size": self.batch_size, "images": self.images_per_person}
             return identities(labels, self.seed, epoch, **shape)
-        return draws(self.sampling, labels, self.seed, epoch)
+        return SAMPLINGS[self.sampling](labels, self.seed, epoch)
 
     def _epoch(self, epoch: int, steps: Steps) -> Iterator[Batch]:
         if isinstance(self._stored, Encoded):
@@ -155,6 +193,7 @@ class Batches:
             collate_fn=decoder.collate,
             generator=torch.Generator(),  # otherwise the loader would advance the global generator
         )
+        assert self._unreadable is not None
         for step, (pixels, failures) in zip(steps, loader, strict=True):
             for place, reason in failures.items():
                 self._unreadable.note(files.name(int(step[place] % self.size)), reason)

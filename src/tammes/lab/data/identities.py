@@ -16,10 +16,9 @@ from jaxtyping import Int, Int64, UInt8
 from torch import Tensor
 
 from tammes.lab.data.augmentation import Augmentation
-from tammes.lab.data.dataset import DataSet, InMemory, OnDisk, Split
+from tammes.lab.data.dataset import DataSet, InMemory, OnDisk, Split, channel_statistics
 from tammes.lab.data.image_folders import IMAGENET_MEAN, IMAGENET_STD, decoded
 from tammes.lab.data.images import IMAGE_SUFFIXES, Unreadable
-from tammes.lab.data.pixels import channel_statistics
 from tammes.lab.data.text_files import DIGITS, below, read_csv, whole_number
 from tammes.metrics.retrieval import JUNK
 

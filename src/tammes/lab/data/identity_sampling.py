@@ -13,7 +13,7 @@ IDENTITIES = "identities"
 def identities(
     labels: Int[np.ndarray, " n"], seed: int, epoch: int, *, batch_size: int, images: int
 ) -> Int[np.ndarray, " m"]:
-    """Draws of an epoch (see `sampling`), batch by batch: `images` of each of P = batch_size / images people.
+    """Draws of an epoch (see `batches`), batch by batch: `images` of each of P = batch_size / images people.
 
     Each person's images are shuffled and cut into groups of K = `images`. A batch takes one group from each
     of P random people with groups left. When fewer than P people have any, everyone gets another shuffled

@@ -113,7 +113,7 @@ def load(
         return with_pairs(folder(path, image_size=size, size_of=size_of, **limits), path)
     if path.suffix == ".npz" and path.is_file():
         return npz(path, size)
-    if path.suffix == ".txt" and "train" in path.name and path.is_file():
+    if is_list(path):
         options = {"max_unreadable": max_unreadable, "memory_limit": memory_limit}
         return lists(path, Path(root), image_size=size, **options)
     if len(path.parts) > 1 or path.suffix or path.exists():
@@ -139,6 +139,12 @@ def is_photo_folder(source: str | Path) -> bool:
         and not is_identity_folder(path)
         and not has_pairs(path)
     )
+
+
+def is_list(source: str | Path) -> bool:
+    """Whether `load` treats `source` as a list of training images."""
+    path = Path(source)
+    return path.suffix == ".txt" and "train" in path.name and path.is_file()
 
 
 def _shots(source: str, root: Path) -> ShotsByRole | None:

@@ -10,9 +10,9 @@ from tammes.lab.data import Batches, DataSet, load
 from tammes.lab.training.classifier import DataFacts, load_data
 from tammes.lab.training.config import ResolvedConfig
 from tammes.lab.training.embedder import EMBED_BATCH
+from tammes.lab.training.evaluation import Classification, Measured, ReIdentification, protocol
 from tammes.lab.training.photos import with_photos
 from tammes.lab.training.run_folder import RunFolder, Which
-from tammes.lab.training.tasks import Classification, Measured, ReIdentification, protocol
 from tammes.lab.training.warm_start import seen_as_by
 from tammes.metrics.classification import Evaluation
 

@@ -1,5 +1,6 @@
 """Any timm model, by name."""
 
+import threading
 import urllib.error
 import urllib.request
 from contextlib import nullcontext
@@ -19,8 +20,8 @@ from tammes.lab.models.packaged_weights import (
     weights_installed,
 )
 
-HUB_SECONDS = 3.0
-"""Timeout in seconds for a response of the hub."""
+HUB_SECONDS = 2.5
+"""Maximum time in seconds to wait for a response of the hub."""
 
 
 class Input(NamedTuple):
@@ -99,6 +100,9 @@ class Timm(Backbone):
 
 def check_weights(name: str, pretrained: str | None) -> None:
     """Check that timm has the model `name` and that its weights are available, without building it."""
+    if (name, pretrained) == (PACKAGED_MODEL, "timm") and not _some_version_cached(name):
+        _check_hub(name)  # without timm, whose import takes seconds
+        return
     check_name(name)
     if pretrained == "package" and name != PACKAGED_MODEL:
         raise ValueError(
@@ -119,9 +123,9 @@ def check_weights(name: str, pretrained: str | None) -> None:
 
 
 def _check_reachable(name: str) -> None:
-    """Check that the hub responds or the weights are cached, because timm itself retries for a minute."""
+    """Check that the weights are cached or the hub responds."""
     import timm
-    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
 
     known = timm.get_pretrained_cfg(name)
     if known is None:
@@ -129,15 +133,50 @@ def _check_reachable(name: str) -> None:
     files = ("model.safetensors", "pytorch_model.bin")
     if known.hf_hub_id and any(isinstance(try_to_load_from_cache(known.hf_hub_id, f), str) for f in files):
         return
-    try:
-        urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_SECONDS)
-    except urllib.error.HTTPError:
-        return  # it responds
-    except OSError as error:
+    _check_hub(name)
+
+
+def _some_version_cached(name: str) -> bool:
+    """Whether weights of timm's model `name` have been downloaded, perhaps not those that it takes now."""
+    from huggingface_hub import constants
+
+    return any(Path(constants.HF_HUB_CACHE).glob(f"models--timm--{name}.*"))
+
+
+def _check_hub(name: str) -> None:
+    """Check that the hub responds, because timm itself retries for a minute."""
+    from huggingface_hub import constants
+
+    failure = _failure_to_open(constants.ENDPOINT)
+    if failure is not None:
         raise ValueError(
-            f"The weights of timm/{name} cannot be downloaded ({getattr(error, 'reason', error)}). Connect "
-            f"to the network, or install those of {PACKAGED_MODEL}, which need none: {HOW_TO_INSTALL}"
-        ) from error
+            f"The weights of timm/{name} cannot be downloaded ({failure}). Connect to the network, or "
+            f"install those of {PACKAGED_MODEL}, which need none: {HOW_TO_INSTALL}"
+        )
+
+
+def _failure_to_open(address: str) -> str | None:
+    """Why `address` does not respond within `HUB_SECONDS`; None if it does.
+
+    In a thread, because the timeout of a connection does not limit the search for its name.
+    """
+    failure: list[str | None] = []
+
+    def ask() -> None:
+        try:
+            request = urllib.request.Request(address, method="HEAD")
+            urllib.request.urlopen(request, timeout=HUB_SECONDS)
+        except urllib.error.HTTPError:
+            failure.append(None)  # it responds
+        except OSError as error:
+            failure.append(str(getattr(error, "reason", error)))
+        else:
+            failure.append(None)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(HUB_SECONDS)
+    return failure[0] if failure else f"no response within {HUB_SECONDS:g} s"
 
 
 def _start(pretrained: str | None) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from tammes.lab.training.config import Config as Config
 from tammes.lab.training.config import ResolvedConfig as ResolvedConfig
 from tammes.lab.training.config import read_config as read_config
 from tammes.lab.training.config import resolve as resolve
-from tammes.lab.training.evaluation import Evaluation as Evaluation
 from tammes.lab.training.evaluation import evaluate as evaluate
 from tammes.lab.training.loop import train as train
 from tammes.lab.training.monitor import NonFiniteLossError as NonFiniteLossError
 from tammes.lab.training.monitor import RunInterruptedError as RunInterruptedError
 from tammes.lab.training.run_folder import RunFolder as RunFolder
+from tammes.metrics.classification import Evaluation as Evaluation

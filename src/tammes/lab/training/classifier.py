@@ -16,11 +16,11 @@ from tammes.heads import PrototypeHead, RowAdamW, RowSGD
 from tammes.lab.data import Augmentation, Batches, DataSet, hold_out, imbalance, load
 from tammes.lab.data.class_imbalance import parse_imbalance
 from tammes.lab.data.image_folders import common_size, network_size
-from tammes.lab.data.loading import PHOTOS, STANDARD, STANDARD_FILES, is_photo_folder
+from tammes.lab.data.loading import PHOTOS, STANDARD, STANDARD_FILES, is_list, is_photo_folder
 from tammes.lab.models import Backbone, build
-from tammes.lab.models.builder import LEAST_SIDE, timm_name
-from tammes.lab.training.config import ConfigFields, ResolvedConfig
-from tammes.lab.training.fine_tuning import SCRATCH_SIDE, fine_tunes, pretrained_side
+from tammes.lab.models.backbone import LEAST_SIDE, timm_name
+from tammes.lab.training.config import ConfigFields, ResolvedConfig, fine_tunes
+from tammes.lab.training.fine_tuning import SCRATCH_SIDE, pretrained_side
 from tammes.lab.training.record_checks import check_list, check_names
 
 CALIBRATION_SAMPLES = 1000
@@ -139,7 +139,7 @@ def load_data(config: ResolvedConfig, size: tuple[int, int] | None = None) -> Da
 def _loaded(config: ResolvedConfig, size: int | tuple[int, int] | None) -> DataSet:
     options: dict[str, Any] = {"root": config.data_root, "download": config.download}
     options["max_unreadable"] = config.max_unreadable
-    if is_photo_folder(config.data) and config.augment_style == "photos":
+    if config.augment_style != "fast" and (is_photo_folder(config.data) or is_list(config.data)):
         options["memory_limit"] = 0  # random crops need the files
     if fine_tunes(config.data, config.pretrained):
         from tammes.lab.models.timm_models import expected_input
@@ -169,8 +169,8 @@ def _augmentation(config: ConfigFields, dataset: DataSet) -> Augmentation:
         return replace(dataset.augmentation, **STANDARD_FILES)
     if config.data not in STANDARD:
         raise ValueError(
-            f"augment_style='standard' is defined for {', '.join(STANDARD)} and image files, "
-            f"got data={config.data!r}. Use augment_style='fast'."
+            f"augment_style='standard' is defined for {', '.join(STANDARD)}, class folders and lists of "
+            f"images, got data={config.data!r}. Use augment_style='fast'."
         )
     return STANDARD[config.data]
 

@@ -5,10 +5,9 @@ import shlex
 from typing import Any
 
 from tammes.lab.models.packaged_weights import HOW_TO_INSTALL
-from tammes.lab.training.fine_tuning import could_be_fine_tuned
-from tammes.lab.training.progress import SHARES, margin_in_words
+from tammes.lab.training.monitor import Record, read_log
+from tammes.lab.training.progress import SHARES, could_be_fine_tuned, margin_in_words
 from tammes.lab.training.run_folder import RunFolder
-from tammes.lab.training.sinks import Record, read_log
 
 RARE_GAP = 0.1
 """Accuracy gap between frequent and rare classes from which rebalancing is suggested."""

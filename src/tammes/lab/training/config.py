@@ -27,11 +27,16 @@ Schedule = Literal["cosine", "one-cycle", "step", "polynomial", "constant"]
 USUAL_LR = {"adamw": 2e-3, "adam": 3.5e-4, "sgd": 0.1}
 USUAL_DECAY = {"adamw": 0.05, "adam": 5e-4, "sgd": 1e-4}
 USUAL_EPOCHS = 20
+SCRATCH_MODEL = "fastnet-half"
+"""What `--model auto` means without pretrained weights."""
 
 FINE_LR = {"adamw": 5e-4, "adam": 3.5e-4, "sgd": 0.01}
 FINE_EPOCHS = 10
+PHOTO_BATCH = 32
+"""Batch size on photos: with 128, a folder of a thousand would train for eight steps per epoch."""
 PROTOTYPE_FACTOR = 10.0
-"""Learning-rate multiplier of the prototypes in fine-tuning: they are new, the backbone is pretrained."""
+"""Learning-rate multiplier of the prototypes on photos. In fine-tuning they are new and the backbone is not;
+from scratch, the few steps on a small folder would not turn unit vectors far enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +116,8 @@ class ConfigFields:
     evaluate_every: int = 1
     """Evaluate every N epochs. The end of the run is always evaluated."""
     batch_size: int | None = None
-    """Global batch size: samples per step over all ranks and accumulation steps. Default: 128, or 32 to
-    fine-tune on photos."""
+    """Global batch size: samples per step over all ranks and accumulation steps. Default: 128, or 32 on
+    photos."""
     accumulate: int = 1
     """Gradient accumulation: split each batch into this many parts to save memory."""
 
@@ -144,7 +149,8 @@ class ConfigFields:
     """Prototype initialization: random unit vectors, packed (the best packing found for k points in d
     dimensions), or linear (as in torch.nn.Linear)."""
     prototype_lr: float | None = None
-    """Learning rate of the prototypes. Default: that of the backbone, or ten times that to fine-tune."""
+    """Learning rate of the prototypes. Default: that of the backbone, or ten times that on photos, to
+    fine-tune or with a loss of cosines."""
     prototype_weight_decay: float = 0.0
     """Weight decay of the prototypes."""
     trainable_prototypes: bool = True
@@ -158,8 +164,9 @@ class ConfigFields:
     """Train on the classes of each batch plus this fraction of the others, resampled every step (Partial FC).
     Default: all classes."""
 
-    neck: bool = False
-    """Put a batch norm without shift between embeddings and prototypes (BNNeck)."""
+    neck: bool | None = None
+    """Put a batch norm without shift between embeddings and prototypes (BNNeck), which centers them on the
+    origin, from where cosines are measured. Default: on for losses of cosines on photos from scratch."""
     last_stride: int = 2
     """Stride of the last stage of a timm ResNet; 1 keeps the resolution of the stage before."""
     pretrained: str | None = None
@@ -231,6 +238,11 @@ class Config(ConfigFields):
 
         return parse(self.objective)
 
+    @property
+    def of_cosines(self) -> bool:
+        """Whether no term of the objective depends on the norms of the prototypes."""
+        return all(term.need.space != "raw" for _, term in self.parsed.weighted_terms)
+
     def changed(self) -> dict[str, Any]:
         """The settings that differ from the defaults."""
         defaults = {each.name: each.default for each in dataclasses.fields(ConfigFields)}
@@ -250,6 +262,7 @@ class ResolvedConfig(ConfigFields):
     batch_size: int = field()
     frozen_start: float = field()
     lr: float = field()
+    neck: bool = field()
     prototype_lr: float = field()
     weight_decay: float = field()
     unit_prototypes: bool = field()
@@ -282,18 +295,27 @@ def resolve(config: Config) -> ResolvedConfig:
     >>> resolve(Config(data="digits", optimizer="sgd")).lr
     0.1
     """
-    from tammes.lab.training.fine_tuning import fine_tunes, model_and_weights
+    from tammes.lab.data.loading import is_photo_folder
 
-    model, pretrained = model_and_weights(config)
+    photos, neck = is_photo_folder(config.data), False
+    model, pretrained = config.model, config.pretrained
+    if pretrained is not None or photos or config.start is not None:
+        from tammes.lab.training.fine_tuning import has_neck, model_and_weights
+
+        model, pretrained = model_and_weights(config)
+        neck = has_neck(config, pretrained)
+    elif model == "auto":
+        model = SCRATCH_MODEL
     fine = fine_tunes(config.data, pretrained)
     lr = config.lr or (FINE_LR if fine else USUAL_LR)[config.optimizer]
     usual = {
         "lr": lr,
-        "prototype_lr": PROTOTYPE_FACTOR * lr if fine else lr,
+        "prototype_lr": PROTOTYPE_FACTOR * lr if fine or (photos and config.of_cosines) else lr,
         "weight_decay": USUAL_DECAY[config.optimizer],
-        "unit_prototypes": all(term.need.space != "raw" for _, term in config.parsed.weighted_terms),
+        "unit_prototypes": config.of_cosines,
+        "neck": neck,
         "epochs": None if config.minutes is not None else FINE_EPOCHS if fine else USUAL_EPOCHS,
-        "batch_size": 32 if fine else 128,
+        "batch_size": PHOTO_BATCH if photos else 128,
         "frozen_start": 0.1 if fine else 0.0,
         "augment_style": "photos" if fine else "fast",
     }
@@ -304,6 +326,13 @@ def resolve(config: Config) -> ResolvedConfig:
 
         chosen["autocast"] = "bf16" if native_bf16(choose_device(config.device)) else "none"
     return ResolvedConfig(asked=config, **(asked | chosen | {"model": model, "pretrained": pretrained}))
+
+
+def fine_tunes(data: str, pretrained: str | None) -> bool:
+    """Whether a run on `data` fine-tunes a pretrained network on photos, which has its own defaults."""
+    from tammes.lab.data.loading import is_photo_folder
+
+    return pretrained is not None and is_photo_folder(data)
 
 
 def read_config(path: str | Path) -> Config:

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, get_args
 
 from tammes._common import checks
+from tammes.lab.data.batches import SAMPLINGS
 from tammes.lab.data.identity_sampling import IDENTITIES
-from tammes.lab.data.sampling import SAMPLINGS
 from tammes.lab.training.config import USUAL_LR, Schedule
-from tammes.lab.training.schedules import MARGINS
+from tammes.lab.training.margin_warmup import MARGINS
 from tammes.losses import LMSoftmax, Objective, ZeroCentroid
 from tammes.losses._engine.objective_plan import logit_space
 

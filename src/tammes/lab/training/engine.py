@@ -1,7 +1,8 @@
-"""Network, prototypes and optimizer, and one training step."""
+"""Network, prototypes and optimizer, the learning-rate schedule, and one training step."""
 
 import contextlib
 import hashlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,9 +19,14 @@ from tammes.lab.models.backbone import in_precision
 from tammes.lab.training.classifier import PROTOTYPES, Classifier, build_optimizer
 from tammes.lab.training.config import ResolvedConfig
 from tammes.lab.training.distributed import World, rows_here, rows_of_all, shard
-from tammes.lab.training.schedules import with_margins
+from tammes.lab.training.margin_warmup import with_margins
 from tammes.losses import MixedLabels, effective_number_weights
 from tammes.losses.triplet import batch_hard_triplet
+
+START = 0.01
+"""Start of a warm-up, as a fraction of the learning rate."""
+PEAK = 0.25
+"""Peak of one-cycle, as a fraction of the run."""
 
 
 class Engine:
@@ -112,8 +118,9 @@ class Engine:
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the margins of this epoch."""
-        share = epoch / self.config.margin_warmup if self.config.margin_warmup else 1.0
-        objective = with_margins(self.objective, share)
+        objective = self.objective
+        if epoch < self.config.margin_warmup:
+            objective = with_margins(objective, epoch / self.config.margin_warmup)
         if self.head.objective != objective:
             self.head.objective = objective
 
@@ -220,3 +227,36 @@ def _split(labels: Tensor | MixedLabels, parts: int) -> list[Tensor] | list[Mixe
         return list(labels.tensor_split(parts))
     pairs = zip(labels.a.tensor_split(parts), labels.b.tensor_split(parts), strict=True)
     return [MixedLabels(a, b, labels.lam) for a, b in pairs]
+
+
+def learning_rate(
+    schedule: str, progress: float, *, warmup: float = 0.0, milestones: tuple[float, ...] = ()
+) -> float:
+    r"""Learning-rate factor at `progress`, the completed fraction of the run.
+
+    - cosine: :math:`\tfrac12 (1 + \cos \pi p)`;
+    - one-cycle: linear up to a quarter of the run, then linear down to 0;
+    - step: divided by 10 at each of the `milestones`;
+    - polynomial: :math:`(1 - p)^2`;
+    - constant.
+
+    The first `warmup` fraction of the run is a linear warm-up. Cosine and polynomial then span the rest of
+    the run.
+
+    >>> [round(learning_rate("cosine", p, warmup=0.5), 3) for p in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    [0.01, 0.505, 1.0, 0.5, 0.0]
+    """
+    if progress < warmup:
+        return START + (1 - START) * progress / warmup
+    past = (progress - warmup) / (1 - warmup) if warmup < 1 else 1.0
+    match schedule:
+        case "cosine":
+            return (1 + math.cos(math.pi * past)) / 2
+        case "polynomial":
+            return (1 - past) ** 2
+        case "one-cycle":
+            rise = START + (1 - START) * progress / PEAK
+            return min(rise, (1 - progress) / (1 - PEAK))
+        case "step":
+            return 0.1 ** sum(progress >= milestone for milestone in milestones)
+    return 1.0

@@ -10,21 +10,19 @@ from typing import Any
 import torch
 
 from tammes.lab.data import Batches, DataSet
-from tammes.lab.models.builder import check_model
+from tammes.lab.models.backbone import check_model
 from tammes.lab.record_stamp import commit, stamp
 from tammes.lab.training.classifier import DataFacts, build_classifier, calibrate, load_data
 from tammes.lab.training.config import Config, ResolvedConfig, resolve
-from tammes.lab.training.distributed import World, determinism, world
-from tammes.lab.training.engine import Engine
-from tammes.lab.training.lock import locked
-from tammes.lab.training.monitor import State, Watch, listening
+from tammes.lab.training.distributed import World, determinism, locked, world
+from tammes.lab.training.engine import Engine, learning_rate
+from tammes.lab.training.evaluation import Classification, Measured, Protocol, protocol
+from tammes.lab.training.monitor import JsonLines, Sink, State, Watch, listening, rewind
 from tammes.lab.training.photos import with_photos
+from tammes.lab.training.progress import imbalance_advice, run_plan
 from tammes.lab.training.run_folder import RunFolder
-from tammes.lab.training.run_plan import imbalance_advice, run_plan
-from tammes.lab.training.schedules import learning_rate
-from tammes.lab.training.sinks import JsonLines, Sink, TrackerSink, rewind, tracker_of
-from tammes.lab.training.tasks import Classification, Measured, Protocol, protocol
-from tammes.lab.training.warm_start import as_at_the_start, as_before, check_fits, starting_weights
+from tammes.lab.training.trackers import TrackerSink, tracker_of
+from tammes.lab.training.warm_start import as_before, check_fits, seen_as_by, starting_weights
 
 
 def fit(engine: Engine, batches: Batches, test: Protocol, watch: Watch) -> Measured | None:
@@ -105,7 +103,10 @@ def _train(
     """`train` in a folder locked by this process."""
     with here.first_goes_first():
         dataset = dataset or load_data(config, folder.facts.shape[1:] if resuming else None)
-    dataset = as_before(dataset, folder) if resuming else as_at_the_start(dataset, config)
+    if resuming:
+        dataset = as_before(dataset, folder)
+    elif config.start is not None:
+        dataset = seen_as_by(dataset, RunFolder(Path(config.start)))
     facts = DataFacts.of(dataset)
     engine = Engine(config, build_classifier(config, facts), here)
     state = (restore(engine, folder) if resuming else None) or first_state(engine, dataset)
@@ -115,7 +116,8 @@ def _train(
     advice = imbalance_advice(config, facts) if isinstance(test, Classification) else None
     if here.first and advice:
         warnings.warn(advice, stacklevel=3)
-    tracker = tracker_of(folder.path, config, state.step) if here.first else None
+    tracked = here.first and config.track != "none"
+    tracker = tracker_of(folder.path, config, state.step) if tracked else None
     sinks = [*folder_sinks(folder, state, tracker), *sinks] if here.first else []
     if not resuming and here.first:
         folder.start(config, facts)

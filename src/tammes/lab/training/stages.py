@@ -8,7 +8,7 @@ from typing import Any
 
 from tammes.lab.training.config import Config
 from tammes.lab.training.loop import train
-from tammes.lab.training.sinks import Sink
+from tammes.lab.training.monitor import Sink
 
 
 @dataclass(frozen=True)

@@ -61,11 +61,6 @@ def _by_name(
     return rows
 
 
-def as_at_the_start(dataset: DataSet, config: ResolvedConfig) -> DataSet:
-    """`dataset` for a new run: with its own channel statistics, or those of the run it starts from."""
-    return dataset if config.start is None else seen_as_by(dataset, RunFolder(Path(config.start)))
-
-
 def as_before(dataset: DataSet, run: RunFolder) -> DataSet:
     """`dataset` for a resumed run; raise if it differs from the run's data."""
     now, then = DataFacts.of(dataset), run.facts
@@ -103,7 +98,7 @@ def _backbone(config: ResolvedConfig) -> str:
     """Name of the backbone, with the non-default settings that determine its layers."""
     usual = {f.name: f.default for f in fields(ConfigFields)}
     own = [(name, getattr(config, name)) for name in ("embedding", "neck", "last_stride")]
-    rest = ", ".join(f"{name}={value}" for name, value in own if value != usual[name])
+    rest = ", ".join(f"{name}={value}" for name, value in own if value not in (usual[name], False))
     return f"{config.model} with {rest}" if rest else config.model
 
 

