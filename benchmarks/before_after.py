@@ -56,7 +56,9 @@ def main(before: str, after: str) -> None:
     commit = ["git", "-C", before, "rev-parse", "HEAD"]
     old = subprocess.run(commit, capture_output=True, text=True, check=True).stdout.strip()
     print(json.dumps(ratios, indent=1))
-    write_record(RESULTS, {"before": old, "after / before": ratios} | stamp(seconds=time.perf_counter() - start))
+    write_record(
+        RESULTS, {"before": old, "after / before": ratios} | stamp(seconds=time.perf_counter() - start)
+    )
 
 
 if __name__ == "__main__":

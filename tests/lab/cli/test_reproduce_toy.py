@@ -2,12 +2,17 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 
 import jaxtyping
 import pytest
+import torch
 from PIL import Image
 
 from tammes.lab.cli import main
+from tammes.lab.recipes import toy
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +90,51 @@ def test_a_finished_loss_is_not_trained_again_and_its_curve_is_kept(tmp_path, mo
     monkeypatch.setattr("tammes.lab.recipes.toy.sgd", None)
     assert main(words) == 0
     assert capsys.readouterr().out.strip() == first.strip()
+
+
+def by_torch(objective, epochs):
+    """The paper's recipe with torch's optimizer and scheduler."""
+    generator = torch.Generator().manual_seed(3)
+    prototypes = torch.randn(8, 3, generator=generator).requires_grad_()
+    features = torch.randn(80, 3, generator=generator).requires_grad_()
+    optimizer = torch.optim.SGD([prototypes, features], lr=0.1, momentum=0.9, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=toy.ANNEALING)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        objective(features, prototypes, torch.arange(8).repeat(10)).backward()
+        optimizer.step()
+        schedule.step()
+    return prototypes.detach().double(), features.detach().double()
+
+
+def test_sgd_is_torchs_beyond_the_turn_of_its_schedule(monkeypatch):
+    monkeypatch.setattr(toy, "ANNEALING", 20)
+    objective = toy.OBJECTIVES["ArcFace"]
+    ours = toy.sgd(objective, 8, 3, epochs=50, seed=3, tick=lambda epoch: None)
+    prototypes, features = by_torch(objective, 50)
+    torch.testing.assert_close(ours.prototypes, prototypes, rtol=0, atol=1e-4)
+    torch.testing.assert_close(ours.features, features, rtol=0, atol=1e-4)
+
+
+COMPILED = """
+import json, torch
+from tammes.lab.recipes import toy
+calls, compile_step = [], torch.compile
+torch.compile = lambda *a, **k: calls.append(1) or compile_step(*a, **k)
+ends = []
+for toy.COMPILE_FROM in (10, 11):
+    ends.append(toy.sgd(toy.OBJECTIVES["ArcFace"], 8, 3, epochs=10, seed=3, tick=lambda epoch: None))
+print(json.dumps([calls, *((ends[0][i] - ends[1][i]).abs().max().item() for i in (0, 1))]))
+"""
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="without a C++ compiler the step is not compiled")
+def test_the_compiled_step_is_the_plain_one():
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True)
+    calls, prototypes, features = json.loads(done.stdout)
+    assert calls == [1]  # from COMPILE_FROM epochs on
+    assert prototypes < 1e-5
+    assert features < 1e-5
 
 
 def test_no_epochs_is_refused(tmp_path, capsys):
