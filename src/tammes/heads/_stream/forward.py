@@ -298,6 +298,8 @@ class _OnlineLogits:
         logits = self.logits.of_classes(held.classes)
         for rows in row_tiles(matrix):
             self._add_rows(rows, matrix[rows], scratch[rows], logits.of_rows(rows), held.of_rows(rows))
+        if scratch is not matrix:
+            overwrite(matrix, held.columns, held.inside, -torch.inf)
 
     def _add_rows(
         self, rows: slice, matrix: Tensor, scratch: Tensor, logits: RivalLogits, held: Held
@@ -317,8 +319,6 @@ class _OnlineLogits:
             self.peak[label][rows], self.shift[rows] = peak, shift
             if slope is not None and held.with_slope:
                 scratch.mul_(slope)
-        if scratch.data_ptr() != matrix.data_ptr():
-            overwrite(matrix, held.columns, held.inside, -torch.inf)
 
     def value(self) -> Tensor:
         values = [peak + total.log() for peak, total in zip(self.peak, self.total, strict=True)]
