@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tammes.geometry import class_margin
 from tammes.losses import (
     LDAM,
     ArcFace,
@@ -95,6 +96,29 @@ def test_toy_gradients_of_normface_vanish_short_of_the_optimum(units):
     w = toy(64.0).points + 0.05 * units(8, 3, 0)
     assert slope(LMSoftmax(scale=64.0), w, w) > 0.1
     assert slope(NormFace(scale=64.0), w, w) < 1e-12
+
+
+@pytest.mark.parametrize(("loss", "kept"), [(NormFace, False), (LMSoftmax, True)])
+def test_toy_weight_decay_throws_normface_out_of_its_optimum_and_not_lm_softmax(loss, kept):
+    """SGD at a constant rate from the optimum, with more weight decay than the paper's, to save steps."""
+    found = toy(30.0)
+    weight, features = (x.clone().requires_grad_() for x in (found.points, found.features))
+    optimizer = torch.optim.SGD([weight, features], lr=0.1, momentum=0.9, weight_decay=0.05)
+    margins, norms = [], []
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss(scale=30.0)(features, weight, torch.arange(8)).backward()
+        optimizer.step()
+        margins.append(math.degrees(class_margin(weight.detach()).item()))
+        norms.append(weight.detach().norm(dim=1).min().item())
+    leaves = next(step for step, margin in enumerate(margins) if margin < 74)
+    if kept:  # it oscillates as soon as the norms allow, and so they shrink no further
+        assert norms[leaves] > 0.1
+        assert min(norms) > 0.1
+        assert min(margins) > 40
+    else:
+        assert norms[leaves - 1] < 0.01
+        assert min(margins) < 20
 
 
 def test_toy_cosine_annealing_ends_at_the_largest_rate():
