@@ -11,7 +11,7 @@ from torch import Tensor
 from tammes._common import checks
 from tammes._common.types import PerSample
 from tammes.losses._engine.plan import Need, TermState
-from tammes.losses._engine.rival_logits import RivalMap
+from tammes.losses._engine.rival_logits import RivalMap, above
 from tammes.losses._parameters import PerClassValue, per_class_margin, positive_scale, set_field
 from tammes.losses.arcface import additive_angle, arcface
 from tammes.losses.learnable import Scale
@@ -30,10 +30,9 @@ class _CurricularMap(RivalMap):
         return similarity * torch.where(similarity > threshold, parameter + similarity, 1.0)
 
     def value_and_slope(self, similarity: Tensor, threshold: Any, parameter: Any) -> tuple[Tensor, Tensor]:
-        hard = (similarity > threshold).to(similarity.dtype)
-        extra = (similarity + (parameter - 1)).mul_(hard)
-        slope = torch.addcmul(extra, hard, similarity).add_(1)
-        return torch.addcmul(similarity, similarity, extra), slope
+        hard = above(similarity, threshold)
+        factor = (similarity + (parameter - 1)).mul_(hard).add_(1)
+        return similarity * factor, factor.addcmul_(hard, similarity)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from tammes._common import checks
 from tammes._common.types import PerSample
 from tammes.losses._engine.plan import Need
-from tammes.losses._engine.rival_logits import RivalMap
+from tammes.losses._engine.rival_logits import RivalMap, above
 from tammes.losses._parameters import PerClassValue, per_class_margin, positive_scale, set_field
 from tammes.losses.arcface import additive_angle, arcface
 from tammes.losses.cosface import cosface
@@ -36,7 +36,7 @@ class _MisclassifiedMap(RivalMap):
         return torch.where(similarity > threshold, raised, similarity)
 
     def value_and_slope(self, similarity: Tensor, threshold: Any, parameter: Any) -> tuple[Tensor, Tensor]:
-        hard = (similarity > threshold).to(similarity.dtype)
+        hard = above(similarity, threshold)
         if self.emphasis == "fixed":
             return torch.add(similarity, hard, alpha=self.t), torch.ones_like(similarity)
         value = torch.addcmul(similarity, hard, similarity + 1, value=self.t - 1)

@@ -43,6 +43,14 @@ class RivalMap:
         raise NotImplementedError
 
 
+def above(similarity: Tensor, threshold: Tensor) -> Tensor:
+    """1 where the similarity exceeds the threshold, 0 elsewhere, for streamed passes.
+
+    Comparing into numbers is vectorized by torch; comparing into booleans takes several times as long.
+    """
+    return torch.gt(similarity, threshold, out=torch.empty_like(similarity))
+
+
 class Rest(NamedTuple):
     """Which log-sum-exp over the wrong classes."""
 
