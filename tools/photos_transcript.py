@@ -134,7 +134,7 @@ def main() -> None:
     head = (
         "# From a folder of photos to a model, a page and ONNX\n\n"
         "What a first-time user types and sees. `python tools/photos_transcript.py CHECKOUT` writes this "
-        "page. Times are those of\none thread on a busy machine. "
+        "page. Times are those of\na busy machine. "
         "[Layouts, sizes and preprocessing](photos.md).\n\n"
     )
     PAGE.write_text(head + transcript(Path(sys.argv[1]).resolve()), encoding="utf-8")
