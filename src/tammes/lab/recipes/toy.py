@@ -106,7 +106,7 @@ class Configuration(NamedTuple):
     curve: list[float] = []  # noqa: RUF012  degrees, every `ANNEALING` epochs
 
 
-Points = tuple[Tensor, Tensor]
+ToyPoints = tuple[Tensor, Tensor]
 """Prototypes and features, or their velocities."""
 
 
@@ -131,11 +131,11 @@ def sgd(
 
 def sgd_step(
     objective: Objective, labels: Tensor
-) -> Callable[[Points, Points, Tensor], tuple[Points, Points]]:
+) -> Callable[[ToyPoints, ToyPoints, Tensor], tuple[ToyPoints, ToyPoints]]:
     """One step of `torch.optim.SGD` on all points, as a function that can be compiled whole."""
     gradient = torch.func.grad(lambda points: objective(points[1], points[0], labels))
 
-    def step(points: Points, velocity: Points, rate: Tensor) -> tuple[Points, Points]:
+    def step(points: ToyPoints, velocity: ToyPoints, rate: Tensor) -> tuple[ToyPoints, ToyPoints]:
         decayed = [g + WEIGHT_DECAY * x for x, g in zip(points, gradient(points), strict=True)]
         prototypes, features = (MOMENTUM * v + g for v, g in zip(velocity, decayed, strict=True))
         return (points[0] - rate * prototypes, points[1] - rate * features), (prototypes, features)
