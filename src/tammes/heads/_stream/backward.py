@@ -208,8 +208,8 @@ class Backward:
         self, logits: RivalLogits, label: int, similarity: Tensor, rest: Tensor, factor: Tensor, out: Tensor
     ) -> None:
         """Softmax weights of logits of any form times `factor` and their slope, for a few rows."""
-        slope = logits.write(similarity, out, label)
-        out.sub_(rest[:, None]).exp_().mul_(factor[:, None])
+        values, scale, slope = logits.write(similarity, out, label)
+        scaled_plus(-rest[:, None], values, scale, out).exp_().mul_(factor[:, None])
         if slope is not None:
             out.mul_(slope)
 

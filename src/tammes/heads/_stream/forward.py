@@ -306,12 +306,12 @@ class _OnlineLogits:
     ) -> None:
         overwrite(matrix, held.columns, held.inside, 0.0)  # maps need not handle -inf
         for label in range(len(self.total)):
-            slope = logits.write(matrix, scratch, label)
-            overwrite(scratch, held.columns, held.inside, -torch.inf)
+            values, scale, slope = logits.write(matrix, scratch, label)
+            overwrite(values, held.columns, held.inside, -torch.inf)
             before = self.peak[label][rows]
-            peak = torch.maximum(before, scratch.amax(1))
+            peak = torch.maximum(before, scale * values.amax(1))
             shift = torch.where(peak == -torch.inf, 0.0, peak)
-            scratch.sub_(shift[:, None]).exp_()
+            scaled_plus(-shift[:, None], values, scale, scratch).exp_()
             sums, decay = scratch.sum(1), torch.exp(before - shift)
             if self.slopes:
                 self.slopes[label].add(scratch, sums, shift, decay, logits.offset, rows)

@@ -60,6 +60,14 @@ class Rest(NamedTuple):
     place: int | None = None  # of the term whose class values, state or own scale enter; None without any
 
 
+class Written(NamedTuple):
+    """Logits as `values` times `scale`, and their derivatives by the similarities."""
+
+    values: Tensor
+    scale: float | Scalar
+    slope: Tensor | None  # over the scale of the loss; None for 1
+
+
 @dataclass(frozen=True, eq=False)
 class RivalLogits:
     """How similarities become the logits of one `rest`."""
@@ -110,22 +118,21 @@ class RivalLogits:
         logits = self.scale * mapped if factor is None else self.scale * factor * mapped
         return logits if offset is None else logits + offset
 
-    def write(self, similarity: Tensor, out: Tensor, label: int = 0) -> Tensor | None:
-        """`dense` into `out`, which may be `similarity` itself; without gradients.
+    def write(self, similarity: Tensor, out: Tensor, label: int = 0) -> "Written":
+        """`dense` in two factors, without gradients; `out`, which may be `similarity` itself, is room for it.
 
-        Returns the derivative of each logit by its similarity, over the scale; None for 1.
+        The scale is left for the pass that shifts the logits, which multiplies by it at no cost.
         """
         slope = self.factor
         if self.map is not None:
             similarity, slope = self.map.value_and_slope(similarity, self._thresholds(label), self.parameter)
             slope = slope if self.factor is None else slope.mul_(self.factor)
-        if self.factor is None and self.offset is not None:
-            scaled_plus(self.offset, similarity, self.scale, out)
-            return slope
-        torch.mul(similarity, self.scale if self.factor is None else self.scale * self.factor, out=out)
+        if self.factor is not None:
+            torch.mul(similarity, self.scale * self.factor, out=out)
+            return Written(out if self.offset is None else out.add_(self.offset), 1.0, slope)
         if self.offset is not None:
-            out.add_(self.offset)
-        return slope
+            return Written(scaled_plus(self.offset, similarity, self.scale, out), 1.0, slope)
+        return Written(similarity, self.scale, slope)
 
     def _thresholds(self, label: int) -> Tensor | None:
         return None if self.threshold is None else self.threshold[:, label, None]
