@@ -83,6 +83,7 @@ def _with_and_without(axes: Any, rows: Iterable[TableRow], found: Mapping[str, f
         style = {
             "color": COLORS.get(loss),
             "linestyle": "--" if term else "-",
+            "markerfacecolor": "white" if term else None,
             "marker": "o",
             "markersize": 4,
         }
