@@ -118,10 +118,10 @@ class RivalLogits:
         logits = self.scale * mapped if factor is None else self.scale * factor * mapped
         return logits if offset is None else logits + offset
 
-    def write(self, similarity: Tensor, out: Tensor, label: int = 0) -> "Written":
-        """`dense` in two factors, without gradients; `out`, which may be `similarity` itself, is room for it.
+    def write(self, similarity: Tensor, out: Tensor, label: int = 0) -> Written:
+        """`dense` as values times a scale, without gradients. Values are in `out`, which may be `similarity`.
 
-        The scale is left for the pass that shifts the logits, which multiplies by it at no cost.
+        Those of a map alone are in a new tensor, and not yet scaled: the pass that shifts them does both.
         """
         slope = self.factor
         if self.map is not None:
