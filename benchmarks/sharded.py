@@ -29,7 +29,7 @@ from tammes.lab.record_stamp import stamp, write_record
 from tammes.lab.report.tables import fill
 
 RESULTS = Path("results/bench_sharded.json")
-CORES, ROUNDS, STEPS, PAUSE = 2, 3, 7, 0.1
+CORES, ROUNDS, STEPS, PAUSE = 2, 3, 15, 0.1
 N, D = 256, 512
 OBJECTIVES = ("LMSoftmax(s=16)", "ArcFace(s=64, m=0.5)")
 CLASSES = (10_000, 100_000)

@@ -3,22 +3,33 @@
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
 
 def side_by_side(
-    contenders: dict[str, Callable[[], object]], *, rounds: int = 5, device: str = "cpu"
+    contenders: dict[str, Callable[[], object]], *, rounds: int = 5, steps: int = 1, device: str = "cpu"
 ) -> dict[str, float]:
-    """Shortest time of each contender. They take turns, so that other load affects all alike."""
+    """Shortest time of a step of each contender. They take turns, so that other load affects all alike.
+
+    A turn has `steps` steps. With one, a step of a few milliseconds starts with the caches and sleeping
+    threads that another contender left, which does not happen in training.
+    """
     best = dict.fromkeys(contenders, float("inf"))
     for run in contenders.values():
         run()
     for _ in range(rounds):
         for name, run in contenders.items():
-            best[name] = min(best[name], seconds_of(run, device))
+            best[name] = min(best[name], seconds_of(partial(repeat, run, steps), device) / steps)
     return best
+
+
+def repeat(run: Callable[[], object], times: int) -> None:
+    """Call `run` several times."""
+    for _ in range(times):
+        run()
 
 
 def seconds_of(run: Callable[[], object], device: str = "cpu") -> float:
