@@ -37,7 +37,7 @@ def words_of(name: str) -> list[str]:
         case ["limits", part]:
             return ["limits", "--part", part, "--show", "--fill"]
         case ["cifar10"]:
-            return ["cifar10", "--show", "--fill"]
+            return ["cifar10", "--show", "--seeds", "3", "--fill"]
         case [("longtail" | "facelosses") as table]:
             return [table, "--show", "--seeds", "2", "--fill"]
         case ["ablation", dataset]:
