@@ -33,7 +33,7 @@ from tammes.heads._ranks.collectives import (
     shared,
     sum_over_ranks,
 )
-from tammes.heads._ranks.global_batch import GlobalLabels, gather_embeddings, gather_labels, sizes_of
+from tammes.heads._ranks.global_batch import GlobalLabels, gather_embeddings, sizes_of, start_gathering_labels
 from tammes.heads._ranks.handshake import DTYPES, Standing, agree, described, digest, shard_digest
 from tammes.heads._ranks.merged_statistics import Slice, class_slice, reduce_statistics
 from tammes.heads._ranks.pairwise_ring import ring_class_margin, ring_energy
@@ -248,8 +248,9 @@ class ShardedPrototypeHead(PrototypeHead):
         call = f"loss with reduction={reduction!r}, training={self.training}"
         marks, standings = self._meet(embeddings, call, check_batch)
         with torch.autocast(embeddings.device.type, enabled=False):
+            labels_of_all = start_gathering_labels(marks, sample_weight, standings, self.group)
             rows = gather_embeddings(embeddings, standings, self._dtype(standings), self.group)
-            marks = gather_labels(marks, sample_weight, standings, self.group)
+            marks = labels_of_all()
             plan = self._plan(goal.objective, goal.class_values, rows, marks, sizes_of(standings))
             statistics = self._global_statistics(rows, marks, plan)
             loss, self.terms = evaluate_terms(

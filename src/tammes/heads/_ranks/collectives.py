@@ -65,14 +65,24 @@ def gather_texts(text: str, group: Group, device: torch.device) -> list[str]:
 
 def all_gather(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
     """Concatenate the rows of all ranks in rank order; not differentiable."""
+    return start_all_gather(rows, sizes, group)()
+
+
+def start_all_gather(rows: Tensor, sizes: Sizes, group: Group) -> Callable[[], Tensor]:
+    """Start an `all_gather`; the function returned waits for it. Meanwhile others may be in flight."""
     most = max(sizes)
     padding = rows.new_zeros(most - len(rows), *rows.shape[1:])
     padded = torch.cat([rows, padding]) if len(padding) else rows.contiguous()
     gathered = rows.new_empty(len(sizes) * most, *rows.shape[1:])
-    dist.all_gather_into_tensor(gathered, padded, group=group)
-    if min(sizes) == most:
-        return gathered
-    return torch.cat([part[:size] for part, size in zip(gathered.split(most), sizes, strict=True)])
+    work = dist.all_gather_into_tensor(gathered, padded, group=group, async_op=True)
+
+    def finish() -> Tensor:
+        _wait(work)
+        if min(sizes) == most:
+            return gathered
+        return torch.cat([part[:size] for part, size in zip(gathered.split(most), sizes, strict=True)])
+
+    return finish
 
 
 def reduce_scatter(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
@@ -85,9 +95,25 @@ def reduce_scatter(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
 
 def reduce(values: Tensor, operation: str, group: Group) -> Tensor:
     """All-reduce `values` with "MAX", "MIN" or "SUM"; not differentiable."""
+    return start_reduce(values, operation, group)()
+
+
+def start_reduce(values: Tensor, operation: str, group: Group) -> Callable[[], Tensor]:
+    """Start a `reduce`; the function returned waits for it. Meanwhile others may be in flight."""
     values = values.detach().clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(values, getattr(dist.ReduceOp, operation), group=group)
-    return values
+    work = dist.all_reduce(values, getattr(dist.ReduceOp, operation), group=group, async_op=True)
+
+    def finish() -> Tensor:
+        _wait(work)
+        return values
+
+    return finish
+
+
+def _wait(work: dist.Work | None) -> None:
+    """Wait for a collective; None for a rank outside its group."""
+    if work is not None:
+        work.wait()
 
 
 def ring(block: Tensor, sizes: Sizes, group: Group, passes: int | None = None) -> Iterator[Tensor]:

@@ -1,5 +1,6 @@
 """Gather the global batch on every rank."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -7,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tammes._common.types import Embeddings, PerSample
-from tammes.heads._ranks.collectives import Group, Sizes, all_gather, gather_rows
+from tammes.heads._ranks.collectives import Group, Sizes, gather_rows, start_all_gather
 from tammes.heads._ranks.handshake import Standing
 from tammes.losses._engine.labels import Labelling
 from tammes.losses._engine.plan import Targets
@@ -39,12 +40,19 @@ def gather_embeddings(
     return gather_rows(rows, [standing.rows for standing in standings], group, dtype)
 
 
-def gather_labels(
+def start_gathering_labels(
     marks: Labelling, sample_weight: Tensor | None, standings: list[Standing], group: Group
-) -> GlobalLabels:
-    """Gather the labels of all ranks in a single int64 message; floats are sent as their bits."""
+) -> Callable[[], GlobalLabels]:
+    """Start to gather the labels of all ranks; the function returned waits for them.
+
+    They are a single int64 message; floats are sent as their bits.
+    """
     columns = max(standing.labels for standing in standings)
-    packed = all_gather(_pack(marks, sample_weight, columns), sizes_of(standings), group)
+    arrive = start_all_gather(_pack(marks, sample_weight, columns), sizes_of(standings), group)
+    return lambda: _unpack(arrive(), columns)
+
+
+def _unpack(packed: Int[Tensor, "n c"], columns: int) -> GlobalLabels:
     targets, flags, floats = packed.split([columns, 2, columns + 1], 1)
     kept, soft = flags.bool().unbind(1)
     numbers = floats.contiguous().view(torch.float64)

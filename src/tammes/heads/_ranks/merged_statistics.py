@@ -7,7 +7,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from tammes._common.types import PerSample
-from tammes.heads._ranks.collectives import Group, once, reduce, sum_over_ranks
+from tammes.heads._ranks.collectives import Group, once, reduce, start_reduce, sum_over_ranks
 from tammes.losses._engine.plan import Plan, Targets
 from tammes.losses._engine.rival_logits import RivalLogits
 from tammes.losses._engine.statistics import Rivals, Statistics
@@ -49,18 +49,20 @@ def reduce_statistics(
 
     Takes three all-reduces of a few numbers per sample: the largest similarities and rests (MAX), the lowest
     class that attains the largest similarity (MIN), and one message with all sums (targets, exponentials of
-    the rests, prototypes).
+    the rests, prototypes). The last two are in flight together unless the gradient of the largest similarity
+    needs the result of the second.
     """
     values = [local.rivals[space].value for space in plan.spaces] + [local.rest[key] for key in plan.rests]
     largest = iter(_maxima(values, group))
     peak = {space: next(largest) for space in plan.spaces}
     shift = {key: _finite(next(largest)) for key in plan.rests}
     holder = {space: _holder(local.rivals[space], peak[space], own) for space in plan.spaces}
-    labels = reduce(torch.stack(list(holder.values())), "MIN", group)
-    label = dict(zip(plan.spaces, labels, strict=True))
+    lowest = start_reduce(torch.stack(list(holder.values())), "MIN", group)
 
     parts = [local.target[space] for space in plan.spaces]
-    parts += [torch.where(holder[s] == label[s], local.rivals[s].value, 0.0) for s in plan.hardest]
+    for space in plan.hardest:
+        here = holder[space] == lowest()[plan.spaces.index(space)]
+        parts.append(torch.where(here, local.rivals[space].value, 0.0))
     parts += [torch.exp(local.rest[key] - shift[key]) for key in plan.rests]
     parts += [*local.sums.values(), *local.rival_sums.values()]
     if local.target_norms is not None:
@@ -68,6 +70,7 @@ def reduce_statistics(
     if local.weight_sum is not None:
         parts.append(local.weight_sum)
     totals = iter(sum_over_ranks(parts, group))
+    label = dict(zip(plan.spaces, lowest(), strict=True))
 
     target: dict[Space, Tensor] = {space: next(totals) for space in plan.spaces}
     hardest = peak | {space: next(totals) for space in plan.hardest}
