@@ -14,7 +14,7 @@ from tammes.losses._engine.plan import Plan, PrototypeSum, SimilaritySum
 from tammes.losses._engine.rival_logits import Rest
 from tammes.losses.scores import Space
 
-ROW_TILE_ELEMENTS = 2**16
+ROW_TILE_ELEMENTS = 2**17
 """Entries of a few rows of a block: a map of similarities needs several tensors of this size."""
 
 CHUNK = 64
