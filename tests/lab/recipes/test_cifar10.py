@@ -32,8 +32,8 @@ def test_rows_change_one_choice_at_a_time():
         assert "R_sm" not in plain.objective
 
 
-def test_the_accurate_row_has_settings_of_its_own():
-    (row,) = (row for row in cifar10.table().rows if row.key == "accurate")
+def test_the_short_row_has_settings_of_its_own():
+    (row,) = (row for row in cifar10.table().rows if row.key == "short")
     config = resolve(row.config)
     assert (config.model, config.epochs, config.weight_decay) == ("fastnet", 20, 1e-3)
     assert config.prototype_weight_decay == 0
