@@ -13,7 +13,7 @@ TRAINED = Path(__file__).parents[3] / "results" / "train"
 @pytest.mark.parametrize(
     ("key", "record"), [("half-packed+rsm", "cifar10-fastnet-half"), ("full-packed+rsm", "cifar10-fastnet")]
 )
-def test_a_row_has_the_settings_of_the_readmes_run_but_for_its_minutes(key, record):
+def test_a_row_has_the_settings_of_the_first_run_but_for_its_minutes(key, record):
     stored = json.loads((TRAINED / f"{record}.json").read_text())
     (row,) = (row for row in cifar10.table().rows if row.key == key)
     ours = json.loads(json.dumps(resolve(row.config).settings()))
@@ -25,10 +25,10 @@ def test_a_row_has_the_settings_of_the_readmes_run_but_for_its_minutes(key, reco
 def test_rows_change_one_choice_at_a_time():
     rows = {row.key: row.config for row in cifar10.table().rows}
     for name in ("half", "full"):
-        readme = rows[f"{name}-packed+rsm"]
+        first = rows[f"{name}-packed+rsm"]
         random, plain = rows[f"{name}-random+rsm"], rows[f"{name}-packed"]
-        assert dataclasses.replace(readme, prototype_init="random") == random
-        assert dataclasses.replace(readme, objective=plain.objective) == plain
+        assert dataclasses.replace(first, prototype_init="random") == random
+        assert dataclasses.replace(first, objective=plain.objective) == plain
         assert "R_sm" not in plain.objective
 
 

@@ -1,9 +1,9 @@
-"""The README's CIFAR-10 runs, and the contribution of each choice to their numbers.
+"""CIFAR-10 on two cores, and the contribution of each choice to the numbers.
 
-Both have R_sm, prototypes that start packed at the largest class margin and learn at a tenth of the network's
-learning rate, and predictions averaged over each image and its mirror image. So their class margins say
-little about R_sm. These rows change one choice at a time: without R_sm, and from random prototypes. The
-README's runs had a time limit; the rows have as many epochs, so that they do not depend on the machine.
+The first runs, in results/train, had R_sm, prototypes that started packed at the largest class margin and
+learned at a tenth of the network's learning rate, and predictions averaged over each image and its mirror
+image. The rows change one choice at a time: without R_sm, and from random prototypes. The first runs had a
+time limit; the rows have as many epochs, so that they do not depend on the machine.
 The last row asks for accuracy in less time: no R_sm, fewer epochs, twice the weight decay.
 Cost: 10 to 20 core-minutes per row of fastnet-half, 1 to 2 core-hours per row of fastnet.
 Run: tammes reproduce cifar10 --data-root data --rows "half-*"
@@ -17,8 +17,8 @@ from tammes.lab.recipes.table import Settings, Table, Variant, build_rows
 from tammes.lab.recipes.table1 import COLUMNS, FAST, SGD
 
 
-class ReadmeRun(NamedTuple):
-    """A run of the README: its network, epochs, loss, and the R_sm it adds."""
+class FirstRun(NamedTuple):
+    """A run in results/train: its network, epochs, loss, and the R_sm it adds."""
 
     model: str
     epochs: int
@@ -27,9 +27,9 @@ class ReadmeRun(NamedTuple):
     term: str
 
 
-README_RUNS = {
-    "half": ReadmeRun("fastnet-half", 16, 4, "NormFace(s=10)", " + R_sm"),
-    "full": ReadmeRun("fastnet", 33, 8, "NormFace(s=5)", " + 2*R_sm"),
+FIRST_RUNS = {
+    "half": FirstRun("fastnet-half", 16, 4, "NormFace(s=10)", " + R_sm"),
+    "full": FirstRun("fastnet", 33, 8, "NormFace(s=5)", " + 2*R_sm"),
 }
 SHORT: Settings = {
     "model": "fastnet",
@@ -49,7 +49,7 @@ NOTE = (
 
 
 def table(*, data_root: str = "data", out: str = "results/cifar10", runs: str = "runs/cifar10") -> Table:
-    """The README's CIFAR-10 runs with and without R_sm, from packed and from random prototypes.
+    """CIFAR-10 with and without R_sm, from packed and from random prototypes.
 
     Row names: half-packed, half-packed+rsm, half-random, half-random+rsm (fastnet-half, s = 10, about 20
     core-minutes each); full-packed and so on (fastnet, s = 5, about two core-hours each); short.
@@ -75,7 +75,7 @@ def _variants() -> Iterator[Variant]:
     >>> [variant.name for variant in _variants()][:4]
     ['half-packed', 'half-packed+rsm', 'half-random', 'half-random+rsm']
     """
-    for (name, run), start, end in product(README_RUNS.items(), ("packed", "random"), ("", "+rsm")):
+    for (name, run), start, end in product(FIRST_RUNS.items(), ("packed", "random"), ("", "+rsm")):
         plain, term = f"{name}-{start}", run.term if end else ""
         own = {
             "model": run.model,
