@@ -205,8 +205,7 @@ def test_descent_from_an_optimum_with_kinks_does_not_leave_it(long_tailed, evalu
     found = free_features(ArcFace(scale=5.0, margin=0.1), long_tailed, 16)
     before = len(evaluations)
     again = free_features(ArcFace(scale=5.0, margin=0.1), long_tailed, 16, start=found)
-    # 5 to 12 %, depending on seed and processor; through all stages it would be 64 to 86 %.
-    assert len(evaluations) - before < before / 4
+    assert len(evaluations) - before < before / 10
     assert again.class_margin == pytest.approx(found.class_margin, abs=1e-6)
 
 

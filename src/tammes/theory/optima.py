@@ -255,6 +255,9 @@ _ROUGH = 1e-8
 _FLAT = 1e-8
 """Largest component of a gradient at which descent ends."""
 
+_TRIALS = 10
+"""Most points that a line search tries. At an optimum rounding defeats it, and each further one is wasted."""
+
 _ITERATIONS, _LEG = 3000, 50
 """Most iterations of L-BFGS, and how many until coordinates that depend on the points are renewed."""
 
@@ -354,7 +357,14 @@ def _leg(stage: _Stage, start: Tensor, problem: _Problem, tolerance: float) -> t
         return value.item(), gradient.flatten().numpy()
 
     iterations = _ITERATIONS if coordinates.moves is None else _LEG
-    options = {"maxcor": 10, "maxiter": iterations, "maxfun": 6000, "ftol": tolerance, "gtol": _FLAT}
+    options = {
+        "maxcor": 10,
+        "maxiter": iterations,
+        "maxfun": 6000,
+        "maxls": _TRIALS,
+        "ftol": tolerance,
+        "gtol": _FLAT,
+    }
     moved = coordinates.of_points(start).flatten().numpy()
     bounds = _bounds(start, problem.k) if problem.nonnegative else None
     result: Any = minimize(landscape, moved, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
