@@ -34,7 +34,10 @@ def test_rows_change_one_choice_at_a_time():
 
 @pytest.mark.parametrize(
     ("key", "epochs"),
-    [("short", {"epochs": (33, 20), "evaluate_every": (8, 5)}), ("hour", {"evaluate_every": (8, 11)})],
+    [
+        ("short", {"epochs": (33, 20), "evaluate_every": (8, 5)}),
+        ("hour", {"epochs": (33, 40), "evaluate_every": (8, 10)}),
+    ],
 )
 def test_the_accurate_rows_are_the_packed_one_with_more_weight_decay(key, epochs):
     rows = {row.key: row.config for row in cifar10.table().rows}
