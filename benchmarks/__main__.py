@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    evaluation,
     faces,
     head,
     packing,
@@ -53,6 +54,7 @@ def memory_on_photos() -> None:
 
 
 BENCHMARKS: dict[str, Callable[[], None]] = {
+    "evaluation": evaluation.main,
     "faces": faces.main,
     "head": lambda: head.main([]),
     "packing": lambda: packing.main([]),

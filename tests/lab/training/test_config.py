@@ -22,6 +22,22 @@ def test_a_setting_that_was_asked_for_stays_and_the_others_follow_it():
     assert config.prototype_lr == 0.3
 
 
+@pytest.mark.parametrize(
+    ("asked", "every"),
+    [
+        ({}, 3),  # of 20 epochs
+        ({"epochs": 10}, 1),
+        ({"epochs": 2}, 1),
+        ({"epochs": 200}, 29),
+        ({"evaluate_every": 5}, 5),
+        ({"minutes": 3.0}, 1),
+        ({"epochs": 200, "patience": 4}, 1),
+    ],
+)
+def test_a_run_is_evaluated_about_seven_times(asked, every):
+    assert resolve(Config(data="digits", **asked)).evaluate_every == every
+
+
 def test_the_file_has_both_what_was_asked_and_what_runs(tmp_path):
     config = resolve(Config(data="digits", optimizer="sgd", lr=0.3))
     path = tmp_path / "config.json"
@@ -32,7 +48,7 @@ def test_the_file_has_both_what_was_asked_and_what_runs(tmp_path):
     assert (stored["lr"], stored["weight_decay"]) == (0.3, None)
     expected = {"prototype_lr": 0.3, "weight_decay": 1e-4, "unit_prototypes": True, "epochs": 20}
     expected |= {"model": "fastnet-half", "pretrained": None, "batch_size": 128}
-    expected |= {"augment_style": "fast", "frozen_start": 0.0, "neck": False}
+    expected |= {"augment_style": "fast", "frozen_start": 0.0, "neck": False, "evaluate_every": 3}
     assert stored["resolved"] == expected
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Preset = Literal["laptop", "paper"]
 Settings = dict[str, Any]
+EACH_EPOCH: Settings = {"evaluate_every": 1}
+"""Rows have a training curve with a point per epoch unless they say otherwise."""
 """Keyword arguments of `Config`."""
 
 MOST_SEEDS = 5
@@ -169,7 +171,7 @@ def build_rows(
         Row(
             key=prefix + variant.name,
             label=variant.label,
-            config=Config(**(settings | variant.settings)),
+            config=Config(**(EACH_EPOCH | settings | variant.settings)),
             paper=(paper or {}).get(variant.name, {}),
             block=variant.block,
             versus=variant.versus and prefix + variant.versus,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tammes.lab.recipes import table2
-from tammes.lab.recipes.table import Preset, Row, Settings, Table, printed_table
+from tammes.lab.recipes.table import EACH_EPOCH, Preset, Row, Settings, Table, printed_table
 from tammes.lab.report.tables import Column
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _first_stage(name: str, preset: Preset, settings: Settings) -> "Config":
     own: Settings = {"objective": _with_raw_r_w("CE", coefficient)}
     if kind == "ce-mixup":
         own["mixup"] = MIXUP[preset]
-    return Config(**(settings | own))
+    return Config(**(EACH_EPOCH | settings | own))
 
 
 def _second_stage(each: TwoStages, first: "Config", preset: Preset, start: Path) -> "Config":
