@@ -9,6 +9,7 @@ import torch.distributed as dist
 from tammes import parse
 from tammes.geometry.margins import class_margin
 from tammes.heads import PrototypeHead, ShardedPrototypeHead, clip_grad_norm_, load_head, save_head
+from tammes.heads._ranks import collectives
 
 D, SIZES = 5, [4, 0, 7]
 
@@ -250,3 +251,39 @@ def test_what_is_sent_in_a_step_does_not_grow_with_the_number_of_classes(ranks):
     for sent in ranks(2, bytes_of_a_step, [4, 70, 70_000]):
         assert len(set(sent)) == 1
         assert sent[0] > 0
+
+
+class SlowWork(dist.Work):
+    """A collective that counts how often it was asked, and is complete after some questions."""
+
+    def __init__(self, questions):
+        super().__init__()
+        self.left, self.asked, self.waited = questions, 0, 0
+
+    def is_completed(self):
+        self.asked += 1
+        return self.asked > self.left
+
+    def wait(self):
+        self.waited += 1
+
+
+@pytest.mark.parametrize(("questions", "asked"), [(0, 1), (3, 4)])
+def test_a_wait_polls_until_the_collective_is_complete_and_then_hears_of_its_errors(
+    questions, asked, monkeypatch
+):
+    monkeypatch.setattr(collectives.time, "perf_counter", lambda: 0.0)
+    work = SlowWork(questions)
+    collectives._wait(work, torch.zeros(1))
+    assert (work.asked, work.waited) == (asked, 1)
+
+
+def test_a_wait_stops_polling_after_a_millisecond_and_never_starts_on_other_devices(monkeypatch):
+    ticks = iter(range(100))
+    monkeypatch.setattr(collectives.time, "perf_counter", lambda: collectives.POLL_SECONDS * next(ticks) / 4)
+    work = SlowWork(questions=1000)
+    collectives._wait(work, torch.zeros(1))
+    assert (work.asked, work.waited) == (4, 1)
+    elsewhere = SlowWork(questions=1000)
+    collectives._wait(elsewhere, torch.zeros(1, device="meta"))
+    assert (elsewhere.asked, elsewhere.waited) == (0, 1)

@@ -19,6 +19,8 @@ gradients over ranks; the result is exact for any local batch sizes. All functio
 reject `create_graph=True`.
 """
 
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any
@@ -32,6 +34,12 @@ Group = Any
 
 Sizes = Sequence[int]
 """Number of rows of each rank."""
+
+POLL_SECONDS = 1e-3
+"""How long to poll for the end of a collective on CPU tensors before sleeping until it ends.
+
+Most take less, and a sleeping thread takes about as long to wake up as a small message to arrive.
+"""
 
 
 def first_order_only(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,7 +85,7 @@ def start_all_gather(rows: Tensor, sizes: Sizes, group: Group) -> Callable[[], T
     work = dist.all_gather_into_tensor(gathered, padded, group=group, async_op=True)
 
     def finish() -> Tensor:
-        _wait(work)
+        _wait(work, gathered)
         if min(sizes) == most:
             return gathered
         return torch.cat([part[:size] for part, size in zip(gathered.split(most), sizes, strict=True)])
@@ -89,7 +97,8 @@ def reduce_scatter(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
     """Sum rows over ranks and return this rank's part. Sums in rank order, so the result is deterministic."""
     own = sizes[dist.get_rank(group)]
     received = rows.new_empty(len(sizes) * own, *rows.shape[1:])
-    dist.all_to_all_single(received, rows.contiguous(), [own] * len(sizes), list(sizes), group=group)
+    shares = [own] * len(sizes), list(sizes)
+    _wait(dist.all_to_all_single(received, rows.contiguous(), *shares, group=group, async_op=True), received)
     return received.view(len(sizes), own, *rows.shape[1:]).sum(0)
 
 
@@ -104,16 +113,21 @@ def start_reduce(values: Tensor, operation: str, group: Group) -> Callable[[], T
     work = dist.all_reduce(values, getattr(dist.ReduceOp, operation), group=group, async_op=True)
 
     def finish() -> Tensor:
-        _wait(work)
+        _wait(work, values)
         return values
 
     return finish
 
 
-def _wait(work: dist.Work | None) -> None:
-    """Wait for a collective; None for a rank outside its group."""
-    if work is not None:
-        work.wait()
+def _wait(work: dist.Work | None, received: Tensor) -> None:
+    """Wait for the collective that fills `received`; None for a rank outside its group."""
+    if work is None:
+        return
+    if received.device.type == "cpu" and hasattr(os, "sched_yield"):
+        end = time.perf_counter() + POLL_SECONDS
+        while not work.is_completed() and time.perf_counter() < end:
+            os.sched_yield()
+    work.wait()
 
 
 def ring(block: Tensor, sizes: Sizes, group: Group, passes: int | None = None) -> Iterator[Tensor]:
