@@ -57,7 +57,8 @@ class Backward:
         self.g_hardest = {space: rival.value for space, rival in upstream.rivals.items()}
         self.g_rest, self.g_sums, self.g_norms = upstream.rest, upstream.sums, upstream.target_norms
         self.g_rivals = upstream.rival_sums
-        self.grad_rows = torch.zeros_like(inputs.rows) if need_rows else None
+        self.grad_rows = torch.empty_like(inputs.rows) if need_rows else None
+        self.rows_begun = False  # whether a product has been written to `grad_rows`, which others are added to
         self.adding, self.last = grad_weight is not None, last
         if need_weight and not self.adding:
             grad_weight = options.workspace.gradient(inputs.weight)
@@ -86,6 +87,8 @@ class Backward:
                 self._add_to_rows(by_center, block)
             if self.grad_weight is not None:
                 self._fill_weight(by_center, radial, of_norms, block)
+        if self.grad_rows is not None and not self.rows_begun:
+            self.grad_rows.zero_()
         return self.grad_rows, self.grad_row_norms, self.grad_weight
 
     def _buffers(self) -> int:
@@ -217,7 +220,10 @@ class Backward:
         """Add the gradient of each product times its prototypes."""
         assert self.grad_rows is not None
         for of_product, prototypes in zip(by_center, block.by_center(block.part), strict=False):
-            if self.options.fast_products:
+            if not self.rows_begun:
+                multiply(of_product, prototypes, self.grad_rows, self.options.fast_products)
+                self.rows_begun = True
+            elif self.options.fast_products:
                 self.grad_rows += multiply(
                     of_product, prototypes, torch.empty_like(self.grad_rows), fast=True
                 )
