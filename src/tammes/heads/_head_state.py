@@ -16,7 +16,7 @@ from tammes.losses._text import ObjectiveLike, as_objective
 from tammes.losses.objective import Objective
 
 
-class _Goal(NamedTuple):
+class Goal(NamedTuple):
     """An objective and its per-class parameters, in one attribute so that threads swap both atomically."""
 
     objective: Objective
@@ -36,10 +36,10 @@ class HeadState(nn.Module):
     scales: LearnedScales | None
     _kept_from_meta: dict[str, Tensor]
     _workspace: Workspace
-    _goal: "_Goal"
+    _goal: "Goal"
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: no scratch memory, and the objective in place of the internal `_Goal`."""
+        """For copies and pickles: no scratch memory, and the objective in place of the internal `Goal`."""
         state = self.__dict__.copy()
         del state["_workspace"]
         state["_goal"] = self.objective
@@ -98,14 +98,14 @@ class HeadState(nn.Module):
             if has_some:
                 getattr(self, name).declare(objective, self.weight)
 
-    def _goal_of(self, objective: Objective) -> _Goal:
+    def _goal_of(self, objective: Objective) -> Goal:
         counts = self.class_counts
         if counts is not None and counts.is_meta:
             counts = self._kept_from_meta["class_counts"]
         values = class_value_tensors(objective, self.num_classes, counts, self.weight)
-        return _Goal(objective, values, self.class_counts)
+        return Goal(objective, values, self.class_counts)
 
-    def _current_goal(self) -> _Goal:
+    def _current_goal(self) -> Goal:
         """The goal, rebuilt if a framework (Hugging Face, FSDP) has replaced parameters or buffers."""
         goal = self._goal
         if goal.class_values and not torch.compiler.is_compiling():

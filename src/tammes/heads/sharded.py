@@ -20,6 +20,7 @@ from tammes._common.autograd import transforming
 from tammes._common.types import Embeddings, Labels, Prototypes, Scalar, Similarities
 from tammes.geometry.sphere import safe_norm
 from tammes.heads._centers import class_similarities, dominant_centers
+from tammes.heads._head_state import Goal
 from tammes.heads._initial_prototypes import packed_prototypes, random_rows
 from tammes.heads._ranks.collectives import (
     Group,
@@ -33,7 +34,13 @@ from tammes.heads._ranks.collectives import (
     shared,
     sum_over_ranks,
 )
-from tammes.heads._ranks.global_batch import GlobalLabels, gather_embeddings, sizes_of, start_gathering_labels
+from tammes.heads._ranks.global_batch import (
+    GlobalLabels,
+    gather_embeddings,
+    sizes_of,
+    start_gathering_embeddings,
+    start_gathering_labels,
+)
 from tammes.heads._ranks.handshake import DTYPES, Standing, agree, described, digest, shard_digest
 from tammes.heads._ranks.merged_statistics import Slice, class_slice, reduce_statistics
 from tammes.heads._ranks.pairwise_ring import ring_class_margin, ring_energy
@@ -57,11 +64,10 @@ from tammes.losses._engine.batch_values import (
     target_cosines,
 )
 from tammes.losses._engine.labels import IGNORE_INDEX, Labelling, MixedLabels, labelling
-from tammes.losses._engine.objective_plan import ClassValues, logit_space, plan_of
+from tammes.losses._engine.objective_plan import logit_space, plan_of
 from tammes.losses._engine.plan import Plan, Targets
 from tammes.losses._engine.statistics import Statistics
 from tammes.losses._text import ObjectiveLike
-from tammes.losses.objective import Objective
 from tammes.losses.scores import Space
 
 if TYPE_CHECKING:  # importing DTensor takes a second
@@ -248,10 +254,14 @@ class ShardedPrototypeHead(PrototypeHead):
         call = f"loss with reduction={reduction!r}, training={self.training}"
         marks, standings = self._meet(embeddings, call, check_batch)
         with torch.autocast(embeddings.device.type, enabled=False):
+            dtype = self._dtype(standings)
             labels_of_all = start_gathering_labels(marks, sample_weight, standings, self.group)
-            rows = gather_embeddings(embeddings, standings, self._dtype(standings), self.group)
+            rows_of_all = start_gathering_embeddings(embeddings, standings, dtype, self.group)
             marks = labels_of_all()
-            plan = self._plan(goal.objective, goal.class_values, rows, marks, sizes_of(standings))
+            plan = self._plan(goal, dtype)
+            rows = rows_of_all()
+            if reads_the_batch(goal.objective):
+                plan = self._complete(plan, goal, rows, marks, sizes_of(standings))
             statistics = self._global_statistics(rows, marks, plan)
             loss, self.terms = evaluate_terms(
                 goal.objective,
@@ -360,21 +370,16 @@ class ShardedPrototypeHead(PrototypeHead):
         dtypes = {self.weight.dtype, *(standing.embedding_dtype for standing in standings)}
         return torch.float64 if torch.float64 in dtypes else torch.float32
 
-    def _plan(
-        self,
-        objective: Objective,
-        class_values: ClassValues,
-        rows: Embeddings,
-        marks: GlobalLabels,
-        sizes: Sizes,
-    ) -> Plan:
-        """The plan of the global batch, the same on every rank."""
-        class_weight = None if self.class_weight is None else self.class_weight.to(rows.dtype)
-        scales = {place: shared(s, self.group) for place, s in self._scales(rows.dtype).items()}
-        plan = plan_of(objective, class_weight, class_values, scales)
-        if not reads_the_batch(objective):
-            return plan
-        plan = complete(plan, objective, self._summary(rows, marks), class_values, self._memory())
+    def _plan(self, goal: Goal, dtype: torch.dtype) -> Plan:
+        """The plan of the global batch, the same on every rank, but for what it takes from the batch."""
+        class_weight = None if self.class_weight is None else self.class_weight.to(dtype)
+        scales = {place: shared(s, self.group) for place, s in self._scales(dtype).items()}
+        return plan_of(goal.objective, class_weight, goal.class_values, scales)
+
+    def _complete(self, plan: Plan, goal: Goal, rows: Embeddings, marks: GlobalLabels, sizes: Sizes) -> Plan:
+        """The plan with what the objective reads from the global batch."""
+        summary = self._summary(rows, marks)
+        plan = complete(plan, goal.objective, summary, goal.class_values, self._memory())
         if plan.noise is not None:  # each rank draws for its own rows
             own = plan.noise.split(list(sizes))[dist.get_rank(self.group)]
             plan = plan._replace(noise=all_gather(own, sizes, self.group))

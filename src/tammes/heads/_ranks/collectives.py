@@ -6,7 +6,7 @@ if a rank's gradient covers only its own classes; the gradient of F is then the 
 
 | function | forward | gradient |
 |---|---|---|
-| `gather_rows` | all-gather | partial: reduce-scatter, times W |
+| `start_gathering_rows` | all-gather | partial: reduce-scatter, times W |
 | `shared` | identity, for a replicated parameter | partial: all-reduce (sum) |
 | `once` | identity, for a gathered tensor in a replicated computation | divided by W, to count once |
 | `sum_over_ranks` | all-reduce (sum) | passed unchanged to every rank |
@@ -145,22 +145,30 @@ def ring(block: Tensor, sizes: Sizes, group: Group, passes: int | None = None) -
         yield held
 
 
-def gather_rows(rows: Tensor, sizes: Sizes, group: Group, dtype: torch.dtype) -> Tensor:
-    """Gather rows in their own dtype and convert them to `dtype`; gradients are summed in `dtype`."""
-    return _GatherRows.apply(rows, sizes, group, dtype)
+def start_gathering_rows(
+    rows: Tensor, sizes: Sizes, group: Group, dtype: torch.dtype
+) -> Callable[[], Tensor]:
+    """Start to gather rows in their own dtype; the function returned waits for them and converts to `dtype`.
+
+    Gradients are summed in `dtype`.
+    """
+    arrive = start_all_gather(rows.detach(), sizes, group)
+    return lambda: _GatherRows.apply(rows, arrive, sizes, group, dtype)
 
 
 class _GatherRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sizes: Sizes, group: Group, dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, arrive: Callable[[], Tensor], sizes: Sizes, group: Group, dtype: torch.dtype
+    ) -> Tensor:
         ctx.sizes, ctx.group, ctx.dtype = sizes, group, rows.dtype
-        return all_gather(rows, sizes, group).to(dtype)
+        return arrive().to(dtype)
 
     @staticmethod
     @first_order_only
     def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
         exact = reduce_scatter(grads[0], ctx.sizes, ctx.group)
-        return exact.mul_(len(ctx.sizes)).to(ctx.dtype), None, None, None
+        return exact.mul_(len(ctx.sizes)).to(ctx.dtype), None, None, None, None
 
 
 def once(tensor: Tensor, group: Group) -> Tensor:

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tammes._common.types import Embeddings, PerSample
-from tammes.heads._ranks.collectives import Group, Sizes, gather_rows, start_all_gather
+from tammes.heads._ranks.collectives import Group, Sizes, start_all_gather, start_gathering_rows
 from tammes.heads._ranks.handshake import Standing
 from tammes.losses._engine.labels import Labelling
 from tammes.losses._engine.plan import Targets
@@ -27,9 +27,17 @@ class GlobalLabels(NamedTuple):
 def gather_embeddings(
     embeddings: Embeddings, standings: list[Standing], dtype: torch.dtype, group: Group
 ) -> Embeddings:
-    """Gather the embeddings of all ranks, sent in the widest of their dtypes, and convert them to `dtype`.
+    """The embeddings of all ranks, in `dtype`."""
+    return start_gathering_embeddings(embeddings, standings, dtype, group)()
 
-    If one rank needs gradients, all ranks take part in their reduction, even a rank with an empty batch.
+
+def start_gathering_embeddings(
+    embeddings: Embeddings, standings: list[Standing], dtype: torch.dtype, group: Group
+) -> Callable[[], Embeddings]:
+    """Start to gather the embeddings of all ranks; the function returned waits for them.
+
+    They are sent in the widest of their dtypes and converted to `dtype`. If one rank needs gradients, all
+    ranks take part in their reduction, even a rank with an empty batch.
     """
     sent = standings[0].embedding_dtype
     for standing in standings[1:]:
@@ -37,7 +45,7 @@ def gather_embeddings(
     rows = embeddings.to(sent)
     if any(standing.gradient for standing in standings) and not rows.requires_grad:
         rows = rows.detach().requires_grad_()
-    return gather_rows(rows, [standing.rows for standing in standings], group, dtype)
+    return start_gathering_rows(rows, [standing.rows for standing in standings], group, dtype)
 
 
 def start_gathering_labels(
