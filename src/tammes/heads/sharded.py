@@ -255,9 +255,8 @@ class ShardedPrototypeHead(PrototypeHead):
         marks, standings = self._meet(embeddings, call, check_batch)
         with torch.autocast(embeddings.device.type, enabled=False):
             dtype = self._dtype(standings)
-            labels_of_all = start_gathering_labels(marks, sample_weight, standings, self.group)
             rows_of_all = start_gathering_embeddings(embeddings, standings, dtype, self.group)
-            marks = labels_of_all()
+            marks = start_gathering_labels(marks, sample_weight, standings, self.group)()
             plan = self._plan(goal, dtype)
             rows = rows_of_all()
             if reads_the_batch(goal.objective):

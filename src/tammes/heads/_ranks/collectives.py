@@ -207,15 +207,25 @@ class _Shared(torch.autograd.Function):
 
 def sum_over_ranks(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
     """Sum each tensor in `parts` over ranks, with a single all-reduce."""
-    flat = _SumOverRanks.apply(torch.cat([part.reshape(-1) for part in parts]), group)
-    pieces = flat.split([part.numel() for part in parts])
-    return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
+    return start_sum_over_ranks(parts, group)()
+
+
+def start_sum_over_ranks(parts: Sequence[Tensor], group: Group) -> Callable[[], list[Tensor]]:
+    """Start a `sum_over_ranks`; the function returned waits for it. Meanwhile others may be in flight."""
+    flat = torch.cat([part.reshape(-1) for part in parts])
+    arrive = start_reduce(flat, "SUM", group)
+
+    def finish() -> list[Tensor]:
+        pieces = _SumOverRanks.apply(flat, arrive).split([part.numel() for part in parts])
+        return [piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True)]
+
+    return finish
 
 
 class _SumOverRanks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, group: Group) -> Tensor:
-        return reduce(values, "SUM", group)
+    def forward(ctx: Any, values: Tensor, arrive: Callable[[], Tensor]) -> Tensor:
+        return arrive()
 
     @staticmethod
     @first_order_only

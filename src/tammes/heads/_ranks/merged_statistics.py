@@ -7,7 +7,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from tammes._common.types import PerSample
-from tammes.heads._ranks.collectives import Group, once, reduce, start_reduce, sum_over_ranks
+from tammes.heads._ranks.collectives import Group, once, reduce, start_reduce, start_sum_over_ranks
 from tammes.losses._engine.plan import Plan, Targets
 from tammes.losses._engine.rival_logits import RivalLogits
 from tammes.losses._engine.statistics import Rivals, Statistics
@@ -47,33 +47,32 @@ def reduce_statistics(
 ) -> Statistics:
     """Combine the `Statistics` of each rank's classes into those of all classes.
 
-    Takes three all-reduces of a few numbers per sample: the largest similarities and rests (MAX), the lowest
-    class that attains the largest similarity (MIN), and one message with all sums (targets, exponentials of
-    the rests, prototypes). The last two are in flight together unless the gradient of the largest similarity
-    needs the result of the second.
+    Takes three all-reduces of a few numbers per sample: the largest similarities and rests (MAX), then
+    together one message with all sums (targets, exponentials of the rests, prototypes) and the lowest class
+    that attains the largest similarity (MIN).
     """
     values = [local.rivals[space].value for space in plan.spaces] + [local.rest[key] for key in plan.rests]
     largest = iter(_maxima(values, group))
     peak = {space: next(largest) for space in plan.spaces}
     shift = {key: _finite(next(largest)) for key in plan.rests}
-    holder = {space: _holder(local.rivals[space], peak[space], own) for space in plan.spaces}
-    lowest = start_reduce(torch.stack(list(holder.values())), "MIN", group)
-
     parts = [local.target[space] for space in plan.spaces]
-    for space in plan.hardest:
-        here = holder[space] == lowest()[plan.spaces.index(space)]
-        parts.append(torch.where(here, local.rivals[space].value, 0.0))
     parts += [torch.exp(local.rest[key] - shift[key]) for key in plan.rests]
     parts += [*local.sums.values(), *local.rival_sums.values()]
     if local.target_norms is not None:
         parts.append(torch.where(own.has(targets), local.target_norms, 0.0))
     if local.weight_sum is not None:
         parts.append(local.weight_sum)
-    totals = iter(sum_over_ranks(parts, group))
+    sums = start_sum_over_ranks(parts, group)
+    holder = {space: _holder(local.rivals[space], peak[space], own) for space in plan.spaces}
+    lowest = start_reduce(torch.stack(list(holder.values())), "MIN", group)
+    totals = iter(sums())
     label = dict(zip(plan.spaces, lowest(), strict=True))
 
     target: dict[Space, Tensor] = {space: next(totals) for space in plan.spaces}
-    hardest = peak | {space: next(totals) for space in plan.hardest}
+    hardest = dict(peak)
+    for space in plan.hardest:
+        here = (holder[space] == label[space]) & own.has(label[space])
+        hardest[space] = torch.where(here, local.rivals[space].value, peak[space])  # equal; for its gradient
     return Statistics(
         targets=targets,
         num_classes=own.num_classes,
@@ -112,10 +111,7 @@ def _finite(values: Tensor) -> Tensor:
 
 
 def _holder(rivals: Rivals, peak: PerSample, own: Slice) -> Tensor:
-    """The local class that attains the largest similarity over all ranks; k if none does.
-
-    For a row without a rival on any rank, it is k on every rank, and the values sum to -inf.
-    """
+    """The local class that attains the largest similarity over all ranks; k if none does."""
     holds = (rivals.value == peak) & (peak > -torch.inf)
     return torch.where(holds, rivals.label + own.first, own.num_classes)
 

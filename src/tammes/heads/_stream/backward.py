@@ -58,9 +58,7 @@ class Backward:
         self.g_rest, self.g_sums, self.g_norms = upstream.rest, upstream.sums, upstream.target_norms
         self.g_rivals = upstream.rival_sums
         self.grad_rows = torch.empty_like(inputs.rows) if need_rows else None
-        self.rows_begun = (
-            False  # whether a product has been written to `grad_rows`, which others are added to
-        )
+        self.rows_begun = False  # whether `grad_rows` has been written to; later products are added
         self.adding, self.last = grad_weight is not None, last
         if need_weight and not self.adding:
             grad_weight = options.workspace.gradient(inputs.weight)

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 Preset = Literal["laptop", "paper"]
 Settings = dict[str, Any]
+"""Keyword arguments of `Config`."""
+
 EACH_EPOCH: Settings = {"evaluate_every": 1}
 """Rows have a training curve with a point per epoch unless they say otherwise."""
-"""Keyword arguments of `Config`."""
 
 MOST_SEEDS = 5
 """Seeds per row to look for in the records when the number of seeds is not given."""
