@@ -36,7 +36,11 @@ def test_rows_change_one_choice_at_a_time():
     ("key", "epochs"),
     [
         ("short", {"epochs": (33, 20), "evaluate_every": (8, 5)}),
-        ("hour", {"epochs": (33, 40), "evaluate_every": (8, 10)}),
+        (
+            "hour",
+            {"epochs": (33, 24), "evaluate_every": (8, 6), "neck": (False, True)}
+            | {"norm_bias_factor": (1.0, 64.0)},
+        ),
     ],
 )
 def test_the_accurate_rows_are_the_packed_one_with_more_weight_decay(key, epochs):

@@ -121,6 +121,32 @@ def test_prototypes_have_their_own_learning_rate(settings):
     assert [group["lr"] for group in engine.optimizer.param_groups] == [0.5e-9, 0.25]
 
 
+def test_biases_of_batch_norms_have_their_own_learning_rate(settings):
+    def moved(factor):
+        config = settings(model="fastnet-half", weight_decay=0.01, momentum=0.0, norm_bias_factor=factor)
+        engine = engine_of(config)
+        before = {name: p.detach().clone() for name, p in engine.classifier.named_parameters()}
+        engine.set_rates(1.0)
+        engine.step(first_batch(config), 0)
+        groups = [(group["lr"], group["weight_decay"]) for group in engine.optimizer.param_groups]
+        return groups, {n: p.detach() - before[n] for n, p in engine.classifier.named_parameters()}
+
+    (usual, plain), (groups, fast) = moved(1.0), moved(4.0)
+    assert groups == [*usual, (0.4, 0.0025)]
+    biases = [name for name in plain if name.startswith("backbone.groups") and name.endswith("bias")]
+    assert len(biases) == 6
+    assert all(plain[name].count_nonzero() for name in biases)
+    for name, step in plain.items():
+        torch.testing.assert_close(fast[name], 4 * step if name in biases else step)
+
+
+def test_fast_biases_need_batch_norms(settings):
+    with pytest.raises(
+        ValueError, match=r"batch norms, but Perceptron has none with a trainable bias\. Leave"
+    ):
+        engine_of(settings(norm_bias_factor=4.0))
+
+
 def test_prototypes_that_do_not_learn_do_not_move(settings, tmp_path):
     config = settings(trainable_prototypes=False)
     start = engine_of(config).classifier.head.weight.detach().clone()

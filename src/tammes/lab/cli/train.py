@@ -24,7 +24,7 @@ OPTION_GROUPS = {
         " unit_prototypes margin_warmup sample_rate",
         "schedule": "epochs minutes patience evaluate_every hold_out batch_size accumulate schedule warmup"
         " milestones",
-        "optimizer": "optimizer lr momentum nesterov weight_decay clip",
+        "optimizer": "optimizer lr momentum nesterov weight_decay norm_bias_factor clip",
         "imbalanced classes": "imbalance sampling images_per_person class_weights effective_beta"
         " reweight_from logit_adjustment",
         "second stages": "start learns fresh_prototypes tau shift_batch_norm",

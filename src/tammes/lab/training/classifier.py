@@ -268,17 +268,39 @@ def calibrate(backbone: Backbone, dataset: DataSet, config: ResolvedConfig, devi
     backbone.calibrate(next(iter(first)).images)
 
 
+def norm_biases(backbone: Backbone) -> list[nn.Parameter]:
+    """The trainable biases of the backbone's batch norms. Raises if there are none."""
+    norms = [module for module in backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    biases = [norm.bias for norm in norms if norm.bias is not None and norm.bias.requires_grad]
+    if not biases:
+        raise ValueError(
+            f"norm_bias_factor is for batch norms, but {type(backbone).__name__} has none with a trainable "
+            "bias. Leave it out."
+        )
+    return biases
+
+
 PROTOTYPES = 1
 """Index of the prototypes' group in the optimizer, if they are trained."""
 
 
 def build_optimizer(config: ResolvedConfig, backbone: Backbone, head: PrototypeHead) -> torch.optim.Optimizer:
-    """Build the optimizer, with peak learning rates: groups for the network, prototypes, learned scales."""
-    weights = [p for p in backbone.parameters() if p.requires_grad]
+    """Build the optimizer, with peak learning rates.
+
+    Parameter groups: the network, prototypes, learned scales, and with `norm_bias_factor` the batch norms'
+    biases.
+    """
+    factor = config.norm_bias_factor
+    fast = [] if factor == 1 else norm_biases(backbone)
+    weights = [p for p in backbone.parameters() if p.requires_grad and not any(p is bias for bias in fast)]
     groups: list[dict[str, Any]] = [{"params": weights, "lr": config.lr, "weight_decay": config.weight_decay}]
     if config.learns != "nothing":
         of_head = head.param_groups(config.prototype_lr, config.prototype_weight_decay)
         groups += of_head if config.trainable_prototypes else of_head[1:]
+    if fast:
+        groups.append(
+            {"params": fast, "lr": factor * config.lr, "weight_decay": config.weight_decay / factor}
+        )
     sampled = config.sample_rate is not None
     if config.optimizer == "sgd":
         make = RowSGD if sampled else torch.optim.SGD

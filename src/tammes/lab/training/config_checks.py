@@ -30,7 +30,7 @@ LOWEST = {
     "workers": 0,
     "log_every": 1,
 }
-POSITIVE = ("lr", "prototype_lr", "clip", "minutes", "sample_rate", "checkpoint_seconds")
+POSITIVE = ("lr", "prototype_lr", "norm_bias_factor", "clip", "minutes", "sample_rate", "checkpoint_seconds")
 FRACTIONS = ("momentum", "warmup", "hold_out", "effective_beta", "reweight_from", "frozen_start")
 NOT_NEGATIVE = (
     "weight_decay",
