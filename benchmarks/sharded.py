@@ -1,6 +1,6 @@
 """The sharded head on 1, 2 and 4 ranks of this machine: time relative to one process, bytes sent per step.
 
-Run: python -m benchmarks.sharded     (into results/bench_sharded.json and .png; about three minutes)
+Run: python -m benchmarks.sharded     (into results/bench_sharded.json and .png; about seven minutes)
      python -m benchmarks.sharded --table docs/sharded.md    (fill in the table from the record)
 
 The global batch and the cores are the same for any number of ranks. Four ranks share two cores, so their time
@@ -29,7 +29,7 @@ from tammes.lab.record_stamp import stamp, write_record
 from tammes.lab.report.tables import fill
 
 RESULTS = Path("results/bench_sharded.json")
-CORES, ROUNDS, STEPS, PAUSE = 2, 3, 15, 0.1
+CORES, ROUNDS, STEPS, PAUSE = 2, 5, 9, 0.1
 N, D = 256, 512
 OBJECTIVES = ("LMSoftmax(s=16)", "ArcFace(s=64, m=0.5)")
 CLASSES = (10_000, 100_000)

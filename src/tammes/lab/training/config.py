@@ -137,8 +137,8 @@ class ConfigFields:
     weight_decay: float | None = None
     """Weight decay of the backbone. Default: 0.05 for adamw, 0.0005 for adam, 0.0001 for sgd."""
     norm_bias_factor: float = 1.0
-    """Learning-rate multiplier of the biases of batch norms. Their weight decay is divided by it. Short runs
-    of fastnet from scratch gain from 64 (airbench)."""
+    """Learning-rate multiplier of the biases of batch norms. Their weight decay is divided by it. airbench,
+    which fastnet is based on, uses 64."""
     schedule: Schedule = "cosine"
     """Learning-rate schedule: cosine, one-cycle, step (divide by 10 at each milestone), polynomial (squared),
     or constant."""
