@@ -38,8 +38,7 @@ from tammes.heads._ranks.global_batch import (
     GlobalLabels,
     gather_embeddings,
     sizes_of,
-    start_gathering_embeddings,
-    start_gathering_labels,
+    start_gathering_batch,
 )
 from tammes.heads._ranks.handshake import DTYPES, Standing, agree, described, digest, shard_digest
 from tammes.heads._ranks.merged_statistics import Slice, class_slice, reduce_statistics
@@ -255,10 +254,9 @@ class ShardedPrototypeHead(PrototypeHead):
         marks, standings = self._meet(embeddings, call, check_batch)
         with torch.autocast(embeddings.device.type, enabled=False):
             dtype = self._dtype(standings)
-            rows_of_all = start_gathering_embeddings(embeddings, standings, dtype, self.group)
-            marks = start_gathering_labels(marks, sample_weight, standings, self.group)()
+            batch = start_gathering_batch(embeddings, marks, sample_weight, standings, dtype, self.group)
             plan = self._plan(goal, dtype)
-            rows = rows_of_all()
+            rows, marks = batch()
             if reads_the_batch(goal.objective):
                 plan = self._complete(plan, goal, rows, marks, sizes_of(standings))
             statistics = self._global_statistics(rows, marks, plan)

@@ -6,7 +6,7 @@ if a rank's gradient covers only its own classes; the gradient of F is then the 
 
 | function | forward | gradient |
 |---|---|---|
-| `start_gathering_rows` | all-gather | partial: reduce-scatter, times W |
+| `gathered` | all-gather | partial: reduce-scatter, times W |
 | `shared` | identity, for a replicated parameter | partial: all-reduce (sum) |
 | `once` | identity, for a gathered tensor in a replicated computation | divided by W, to count once |
 | `sum_over_ranks` | all-reduce (sum) | passed unchanged to every rank |
@@ -145,18 +145,14 @@ def ring(block: Tensor, sizes: Sizes, group: Group, passes: int | None = None) -
         yield held
 
 
-def start_gathering_rows(
-    rows: Tensor, sizes: Sizes, group: Group, dtype: torch.dtype
-) -> Callable[[], Tensor]:
-    """Start to gather rows in their own dtype; the function returned waits for them and converts to `dtype`.
-
-    Gradients are summed in `dtype`.
-    """
-    arrive = start_all_gather(rows.detach(), sizes, group)
-    return lambda: _GatherRows.apply(rows, arrive, sizes, group, dtype)
+def gathered(
+    rows: Tensor, arrive: Callable[[], Tensor], sizes: Sizes, group: Group, dtype: torch.dtype
+) -> Tensor:
+    """The rows of all ranks, which `arrive` waits for, converted to `dtype`; gradients are summed in it."""
+    return _Gathered.apply(rows, arrive, sizes, group, dtype)
 
 
-class _GatherRows(torch.autograd.Function):
+class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, rows: Tensor, arrive: Callable[[], Tensor], sizes: Sizes, group: Group, dtype: torch.dtype

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tammes._common.types import Embeddings, PerSample
-from tammes.heads._ranks.collectives import Group, Sizes, start_all_gather, start_gathering_rows
+from tammes.heads._ranks.collectives import Group, Sizes, gathered, start_all_gather
 from tammes.heads._ranks.handshake import Standing
 from tammes.losses._engine.labels import Labelling
 from tammes.losses._engine.plan import Targets
@@ -27,17 +27,41 @@ class GlobalLabels(NamedTuple):
 def gather_embeddings(
     embeddings: Embeddings, standings: list[Standing], dtype: torch.dtype, group: Group
 ) -> Embeddings:
-    """The embeddings of all ranks, in `dtype`."""
-    return start_gathering_embeddings(embeddings, standings, dtype, group)()
+    """Gather the embeddings of all ranks and convert them to `dtype`."""
+    rows, sizes = _to_send(embeddings, standings), sizes_of(standings)
+    return gathered(rows, start_all_gather(rows.detach(), sizes, group), sizes, group, dtype)
 
 
-def start_gathering_embeddings(
-    embeddings: Embeddings, standings: list[Standing], dtype: torch.dtype, group: Group
-) -> Callable[[], Embeddings]:
-    """Start to gather the embeddings of all ranks; the function returned waits for them.
+def start_gathering_batch(
+    embeddings: Embeddings,
+    marks: Labelling,
+    sample_weight: Tensor | None,
+    standings: list[Standing],
+    dtype: torch.dtype,
+    group: Group,
+) -> Callable[[], tuple[Embeddings, GlobalLabels]]:
+    """Start to gather embeddings and labels of all ranks; the function returned waits for them.
 
-    They are sent in the widest of their dtypes and converted to `dtype`. If one rank needs gradients, all
-    ranks take part in their reduction, even a rank with an empty batch.
+    They are a single message of bytes. Labels are sent as int64, floats among them as their bits.
+    """
+    rows, sizes = _to_send(embeddings, standings), sizes_of(standings)
+    columns = max(standing.labels for standing in standings)
+    parts = [rows.detach().contiguous().view(torch.uint8)]
+    parts += [_pack(marks, sample_weight, columns).view(torch.uint8)]
+    arrive = start_all_gather(torch.cat(parts, 1), sizes, group)
+
+    def finish() -> tuple[Embeddings, GlobalLabels]:
+        of_rows, of_labels = (part.contiguous() for part in arrive().split([p.shape[1] for p in parts], 1))
+        everyone = gathered(rows, lambda: of_rows.view(rows.dtype), sizes, group, dtype)
+        return everyone, _unpack(of_labels.view(torch.int64), columns)
+
+    return finish
+
+
+def _to_send(embeddings: Embeddings, standings: list[Standing]) -> Embeddings:
+    """The embeddings of this rank in the widest dtype of all ranks.
+
+    If one rank needs gradients, all ranks take part in their reduction, even a rank with an empty batch.
     """
     sent = standings[0].embedding_dtype
     for standing in standings[1:]:
@@ -45,19 +69,7 @@ def start_gathering_embeddings(
     rows = embeddings.to(sent)
     if any(standing.gradient for standing in standings) and not rows.requires_grad:
         rows = rows.detach().requires_grad_()
-    return start_gathering_rows(rows, [standing.rows for standing in standings], group, dtype)
-
-
-def start_gathering_labels(
-    marks: Labelling, sample_weight: Tensor | None, standings: list[Standing], group: Group
-) -> Callable[[], GlobalLabels]:
-    """Start to gather the labels of all ranks; the function returned waits for them.
-
-    They are a single int64 message; floats are sent as their bits.
-    """
-    columns = max(standing.labels for standing in standings)
-    arrive = start_all_gather(_pack(marks, sample_weight, columns), sizes_of(standings), group)
-    return lambda: _unpack(arrive(), columns)
+    return rows
 
 
 def _unpack(packed: Int[Tensor, "n c"], columns: int) -> GlobalLabels:
