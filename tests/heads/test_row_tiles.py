@@ -1,11 +1,11 @@
-"""Logits of any form, a few rows at a time, in blocks that are kept or recomputed."""
+"""Logits of any form and gradients, a few rows at a time, in blocks that are kept or recomputed."""
 
 import pytest
 import torch
 
 from tammes import PrototypeHead
 from tammes.heads import prototype
-from tammes.heads._stream import blocks
+from tammes.heads._stream import backward, blocks
 from tammes.losses import MixedLabels
 
 K, D, N = 11, 4, 9
@@ -40,3 +40,17 @@ def test_loss_and_gradients_are_those_of_whole_matrices(text, centers, monkeypat
             torch.manual_seed(0)
             head = PrototypeHead(D, K, text, block_size=2, **options)
             torch.testing.assert_close(outcome(head, z, labels), expected)
+
+
+@pytest.mark.parametrize("text", ["CosFace(s=8, m=0.2)", "CE + R_sm"])
+@pytest.mark.parametrize("rows", [1, 3, K])
+def test_prototype_gradients_are_tangential_tile_by_tile(text, rows, monkeypatch):
+    monkeypatch.setattr(backward, "TILE_ELEMENTS", rows * D if rows < K else K * D)
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(N, D, generator=generator, dtype=torch.float64).requires_grad_()
+    labels = torch.randint(K, (N,), generator=generator)
+    torch.manual_seed(0)
+    head = PrototypeHead(D, K, text, dtype=torch.float64)
+    whole = PrototypeHead(D, K, text, block_size=None, dtype=torch.float64)
+    whole.load_state_dict(head.state_dict())
+    torch.testing.assert_close(outcome(head, z, labels), outcome(whole, z, labels))
