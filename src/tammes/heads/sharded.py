@@ -36,6 +36,7 @@ from tammes.heads._ranks.collectives import (
 )
 from tammes.heads._ranks.global_batch import (
     GlobalLabels,
+    OwnLabels,
     gather_embeddings,
     sizes_of,
     start_gathering_batch,
@@ -62,7 +63,7 @@ from tammes.losses._engine.batch_values import (
     shares_of,
     target_cosines,
 )
-from tammes.losses._engine.labels import IGNORE_INDEX, Labelling, MixedLabels, labelling
+from tammes.losses._engine.labels import IGNORE_INDEX, MixedLabels, labelling
 from tammes.losses._engine.objective_plan import logit_space, plan_of
 from tammes.losses._engine.plan import Plan, Targets
 from tammes.losses._engine.statistics import Statistics
@@ -251,10 +252,10 @@ class ShardedPrototypeHead(PrototypeHead):
         goal = self._current_goal()
         check_batch = partial(self._check_batch, embeddings, labels, sample_weight, reduction, check)
         call = f"loss with reduction={reduction!r}, training={self.training}"
-        marks, standings = self._meet(embeddings, call, check_batch)
+        own, standings = self._meet(embeddings, call, check_batch)
         with torch.autocast(embeddings.device.type, enabled=False):
             dtype = self._dtype(standings)
-            batch = start_gathering_batch(embeddings, marks, sample_weight, standings, dtype, self.group)
+            batch = start_gathering_batch(embeddings, own, standings, dtype, self.group)
             plan = self._plan(goal, dtype)
             rows, marks = batch()
             if reads_the_batch(goal.objective):
@@ -264,7 +265,7 @@ class ShardedPrototypeHead(PrototypeHead):
                 goal.objective,
                 statistics,
                 marks.shares,
-                Weighting(self.class_weight, marks.sample_weight, marks.kept, marks.soft),
+                Weighting(self.class_weight, marks.sample_weight, marks.kept, marks.soft, marks.all_kept),
                 goal.class_values,
                 reduction,
             )
@@ -284,7 +285,7 @@ class ShardedPrototypeHead(PrototypeHead):
         sample_weight: Tensor | None,
         reduction: str,
         check: bool,
-    ) -> Labelling:
+    ) -> OwnLabels:
         """Validate the local batch; label ranges always, since the handshake synchronizes anyway."""
         self._check_embeddings(embeddings)
         checks.one_of("reduction", reduction, ("mean", "none"))
@@ -299,7 +300,7 @@ class ShardedPrototypeHead(PrototypeHead):
         options: dict[str, Any] = {"dtype": torch.float64, "check": True}
         marks = labelling(labels, n, self.num_classes, self.ignore_index, **options)
         check_sample_weight(sample_weight, n, check=True)
-        return marks
+        return OwnLabels(marks, sample_weight)
 
     def _check_embeddings(self, embeddings: Tensor) -> None:
         tensor_checks.check_embeddings(embeddings, self.in_features, empty=True)
@@ -331,7 +332,8 @@ class ShardedPrototypeHead(PrototypeHead):
                 settings=digest(settings.encode()),
                 shard=0 if self._compared else shard_digest(self.local_weight),
                 rows=len(embeddings),
-                labels=found.targets.shape[1] if found else 1,
+                labels=found.columns if found else 1,
+                plain=int(found is None or found.plain),
                 dtype=DTYPES.index(embeddings.dtype),
                 gradient=int(embeddings.requires_grad),
             )

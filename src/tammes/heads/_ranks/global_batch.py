@@ -14,14 +14,32 @@ from tammes.losses._engine.labels import Labelling
 from tammes.losses._engine.plan import Targets
 
 
+class OwnLabels(NamedTuple):
+    """Labels and sample weights of this rank's batch."""
+
+    marks: Labelling
+    sample_weight: PerSample | None
+
+    @property
+    def columns(self) -> int:
+        """Labels per row."""
+        return len(self.marks.shares)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every row has one label and counts once."""
+        return self.columns == 1 and self.marks.all_kept and self.sample_weight is None
+
+
 class GlobalLabels(NamedTuple):
     """`Labelling` and sample weights of all ranks."""
 
     targets: Targets
     shares: list[Tensor | None]
     kept: Tensor
-    soft: Tensor
-    sample_weight: PerSample
+    soft: Tensor | bool
+    sample_weight: PerSample | None
+    all_kept: bool = False
 
 
 def gather_embeddings(
@@ -33,27 +51,25 @@ def gather_embeddings(
 
 
 def start_gathering_batch(
-    embeddings: Embeddings,
-    marks: Labelling,
-    sample_weight: Tensor | None,
-    standings: list[Standing],
-    dtype: torch.dtype,
-    group: Group,
+    embeddings: Embeddings, own: OwnLabels, standings: list[Standing], dtype: torch.dtype, group: Group
 ) -> Callable[[], tuple[Embeddings, GlobalLabels]]:
     """Start to gather embeddings and labels of all ranks; the function returned waits for them.
 
-    They are a single message of bytes. Labels are sent as int64, floats among them as their bits.
+    They are a single message of bytes. If the labels of all ranks are plain, it has just them.
     """
     rows, sizes = _to_send(embeddings, standings), sizes_of(standings)
+    plain = all(standing.plain for standing in standings)
     columns = max(standing.labels for standing in standings)
-    parts = [rows.detach().contiguous().view(torch.uint8)]
-    parts += [_pack(marks, sample_weight, columns).view(torch.uint8)]
+    labels = own.marks.targets if plain else _pack(own, columns)
+    assert labels is not None
+    parts = [part.contiguous().view(torch.uint8) for part in (rows.detach(), labels)]
     arrive = start_all_gather(torch.cat(parts, 1), sizes, group)
 
     def finish() -> tuple[Embeddings, GlobalLabels]:
         of_rows, of_labels = (part.contiguous() for part in arrive().split([p.shape[1] for p in parts], 1))
         everyone = gathered(rows, lambda: of_rows.view(rows.dtype), sizes, group, dtype)
-        return everyone, _unpack(of_labels.view(torch.int64), columns)
+        marks = of_labels.view(torch.int64)
+        return everyone, _plain(marks) if plain else _unpack(marks, columns)
 
     return finish
 
@@ -72,6 +88,12 @@ def _to_send(embeddings: Embeddings, standings: list[Standing]) -> Embeddings:
     return rows
 
 
+def _plain(targets: Int[Tensor, "n 1"]) -> GlobalLabels:
+    """One label for each row, which counts once."""
+    kept = torch.ones_like(targets[:, 0], dtype=torch.bool)
+    return GlobalLabels(targets, [None], kept, soft=False, sample_weight=None, all_kept=True)
+
+
 def _unpack(packed: Int[Tensor, "n c"], columns: int) -> GlobalLabels:
     targets, flags, floats = packed.split([columns, 2, columns + 1], 1)
     kept, soft = flags.bool().unbind(1)
@@ -85,15 +107,18 @@ def sizes_of(standings: list[Standing]) -> Sizes:
     return [standing.rows for standing in standings]
 
 
-def _pack(marks: Labelling, sample_weight: Tensor | None, columns: int) -> Int[Tensor, "n c"]:
-    """Targets, flags (kept, soft), shares and weight. A row with one label repeats it with share 0."""
-    targets = marks.targets
+def _pack(own: OwnLabels, columns: int) -> Int[Tensor, "n c"]:
+    """Targets, flags (kept, soft), shares and weight; floats as their bits.
+
+    A row with one label repeats it with share 0.
+    """
+    marks, targets = own.marks, own.marks.targets
     assert targets is not None
     ones = torch.ones_like(targets[:, 0], dtype=torch.float64)
     shares = [ones if share is None else share.double() for share in marks.shares]
-    missing = columns - targets.shape[1]
+    missing = columns - own.columns
     shares += [torch.zeros_like(ones)] * missing
-    weight = ones if sample_weight is None else sample_weight.detach().double()
+    weight = ones if own.sample_weight is None else own.sample_weight.detach().double()
     floats = torch.stack([*shares, weight], 1)
     again = targets[:, :1].expand(-1, missing)
     flags = torch.stack([marks.kept, torch.full_like(marks.kept, marks.soft)], 1).long()

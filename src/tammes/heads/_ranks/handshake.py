@@ -29,6 +29,7 @@ class Standing(NamedTuple):
     shard: int = 0  # digest of its first prototypes; 0 once they have been compared
     rows: int = 0
     labels: int = 1  # per row; 2 for mixed labels
+    plain: int = 1  # whether every row has one label and counts once
     dtype: int = 0  # index in DTYPES
     gradient: int = 0  # whether the embeddings require gradients
 
