@@ -145,20 +145,18 @@ def ring(block: Tensor, sizes: Sizes, group: Group, passes: int | None = None) -
         yield held
 
 
-def gathered(
-    rows: Tensor, arrive: Callable[[], Tensor], sizes: Sizes, group: Group, dtype: torch.dtype
-) -> Tensor:
-    """The rows of all ranks, which `arrive` waits for, converted to `dtype`; gradients are summed in it."""
-    return _Gathered.apply(rows, arrive, sizes, group, dtype)
+def gathered(rows: Tensor, everyone: Tensor, sizes: Sizes, group: Group, dtype: torch.dtype) -> Tensor:
+    """The rows of `everyone`, which contain this rank's `rows`, in `dtype`; gradients are summed in it."""
+    return _Gathered.apply(rows, everyone, sizes, group, dtype)
 
 
 class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, arrive: Callable[[], Tensor], sizes: Sizes, group: Group, dtype: torch.dtype
+        ctx: Any, rows: Tensor, everyone: Tensor, sizes: Sizes, group: Group, dtype: torch.dtype
     ) -> Tensor:
         ctx.sizes, ctx.group, ctx.dtype = sizes, group, rows.dtype
-        return arrive().to(dtype)
+        return everyone.to(dtype)
 
     @staticmethod
     @first_order_only

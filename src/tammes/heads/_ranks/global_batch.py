@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tammes._common.types import Embeddings, PerSample
-from tammes.heads._ranks.collectives import Group, Sizes, gathered, start_all_gather
+from tammes.heads._ranks.collectives import Group, Sizes, all_gather, gathered, start_all_gather
 from tammes.heads._ranks.handshake import Standing
 from tammes.losses._engine.labels import Labelling
 from tammes.losses._engine.plan import Targets
@@ -47,7 +47,7 @@ def gather_embeddings(
 ) -> Embeddings:
     """Gather the embeddings of all ranks and convert them to `dtype`."""
     rows, sizes = _to_send(embeddings, standings), sizes_of(standings)
-    return gathered(rows, start_all_gather(rows.detach(), sizes, group), sizes, group, dtype)
+    return gathered(rows, all_gather(rows.detach(), sizes, group), sizes, group, dtype)
 
 
 def start_gathering_batch(
@@ -67,9 +67,9 @@ def start_gathering_batch(
 
     def finish() -> tuple[Embeddings, GlobalLabels]:
         of_rows, of_labels = (part.contiguous() for part in arrive().split([p.shape[1] for p in parts], 1))
-        everyone = gathered(rows, lambda: of_rows.view(rows.dtype), sizes, group, dtype)
-        marks = of_labels.view(torch.int64)
-        return everyone, _plain(marks) if plain else _unpack(marks, columns)
+        everyone = gathered(rows, of_rows.view(rows.dtype), sizes, group, dtype)
+        received = of_labels.view(torch.int64)
+        return everyone, _plain(received) if plain else _unpack(received, columns)
 
     return finish
 

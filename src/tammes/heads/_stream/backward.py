@@ -290,8 +290,8 @@ def _subtract_radial(exact: Tensor, radial: Tensor | None, block: Block) -> None
 
     Divides twice by the norm, since the square of 1e20 overflows.
     """
-    whole = exact.numel() <= 2 * TILE_ELEMENTS  # two tiles would cost more in calls than they save
-    whole = whole or exact.device.type != "cpu"
+    few = exact.numel() <= 2 * TILE_ELEMENTS  # two tiles would cost more in calls than they save
+    whole = few or exact.device.type != "cpu"
     size = max(len(exact) if whole else TILE_ELEMENTS // exact.shape[1], 1)
     scratch = torch.empty_like(exact[:size])
     radials = [None] * -(-len(exact) // size) if radial is None else radial[:, None].split(size)

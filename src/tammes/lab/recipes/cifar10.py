@@ -94,5 +94,5 @@ def _variants() -> Iterator[Variant]:
     for name, own in WITHIN_AN_HOUR.items():
         settings = ACCURATE | own
         block = "{model}, {epochs} epochs, weight decay {weight_decay:g}".format(**settings)
-        block += ", BNNeck, fast biases" * settings["neck"]
+        block += ", BNNeck, fast biases" if settings["neck"] else ""
         yield Variant(name, "NormFace(s=5), packed", block, settings)
