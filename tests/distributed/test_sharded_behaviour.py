@@ -139,15 +139,17 @@ def axes():
     return weight, z, torch.tensor([5, 2, 7, 6])
 
 
-def at_ties(rank):
+def at_ties(rank, one_message):
+    collectives.ONE_MESSAGE = one_message
     weight, z, labels = axes()
     head = head_with(weight, "R_sm + CosFace(s=8, m=0.2)")
     head(z.tensor_split(3)[rank], labels.tensor_split(3)[rank]).backward()
     return head.weight.grad, head.terms["accuracy"]
 
 
-def test_ties_across_ranks_go_to_the_lowest_class(ranks):
-    results = ranks(3, at_ties)
+@pytest.mark.parametrize("one_message", [8, 1], ids=["few ranks", "many"])
+def test_ties_across_ranks_go_to_the_lowest_class(one_message, ranks):
+    results = ranks(3, at_ties, one_message)
     weight, z, labels = axes()
     head = alone(weight, "R_sm + CosFace(s=8, m=0.2)")
     head(z, labels).backward()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tammes.heads import PrototypeHead, ShardedPrototypeHead
+from tammes.heads._ranks import collectives
 from tammes.losses import MixedLabels
 from tammes.losses._engine import batch_loss
 from tammes.losses._engine.labels import labelling
@@ -86,10 +87,19 @@ def in_three_dtypes(rank, sizes):
     return results
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_sharded_is_as_accurate_as_dense(world_size, ranks):
+def in_three_dtypes_like_many_ranks(rank, sizes):
+    """Each rank merges the statistics of some rows, as if there were too many ranks to send them to all."""
+    collectives.ONE_MESSAGE = 1
+    return in_three_dtypes(rank, sizes)
+
+
+@pytest.mark.parametrize(
+    ("world_size", "numbers"),
+    [(2, in_three_dtypes), (3, in_three_dtypes), (3, in_three_dtypes_like_many_ranks)],
+)
+def test_sharded_is_as_accurate_as_dense(world_size, numbers, ranks):
     sizes = SIZES[world_size]
-    results = ranks(world_size, in_three_dtypes, sizes)
+    results = ranks(world_size, numbers, sizes)
     cases = product(objectives(101).items(), DTYPES)
     for ((name, objective), dtype), *parts in zip(cases, *results, strict=True):
         z, weight, labels = global_batch(33, 101, dtype)

@@ -1,7 +1,7 @@
 """`ShardedPrototypeHead`: prototypes sharded by class across the ranks of a process group.
 
 Each rank owns a slice of the prototypes. The embeddings of all ranks are gathered, every rank computes the
-statistics of its slice, and a few numbers per sample are all-reduced: communication does not grow with k.
+statistics of its slice, and a few numbers per sample are merged over ranks: communication does not grow with k.
 """
 
 import math

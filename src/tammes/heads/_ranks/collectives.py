@@ -10,6 +10,7 @@ if a rank's gradient covers only its own classes; the gradient of F is then the 
 | `shared` | identity, for a replicated parameter | partial: all-reduce (sum) |
 | `once` | identity, for a gathered tensor in a replicated computation | divided by W, to count once |
 | `sum_over_ranks` | all-reduce (sum) | passed unchanged to every rank |
+| `merge_tables` | gather and merge, row by row | none: `merged_statistics.py` has it |
 | `mean_gradient` | identity, for the replicated loss | mean over ranks |
 | `own_samples` | this rank's rows of a replicated tensor | all-gather, divided by W |
 | `own_rows_of_columns` | all-to-all: (N, k_r) to (n_r, k) | all-to-all back, divided by W |
@@ -34,6 +35,9 @@ Group = Any
 
 Sizes = Sequence[int]
 """Number of rows of each rank."""
+
+ONE_MESSAGE = 8
+"""Maximum number of ranks that send tables to be merged to all others, rather than each merging some rows."""
 
 POLL_SECONDS = 1e-3
 """How long to poll for the end of a collective on CPU tensors before sleeping until it ends.
@@ -95,11 +99,45 @@ def start_all_gather(rows: Tensor, sizes: Sizes, group: Group) -> Callable[[], T
 
 def reduce_scatter(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
     """Sum rows over ranks and return this rank's part. Sums in rank order, so the result is deterministic."""
+    return _own_part(rows, sizes, group).sum(0)
+
+
+def _own_part(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
+    """This rank's part of the rows of each rank (all-to-all), stacked in rank order."""
     own = sizes[dist.get_rank(group)]
     received = rows.new_empty(len(sizes) * own, *rows.shape[1:])
     shares = [own] * len(sizes), list(sizes)
     _wait(dist.all_to_all_single(received, rows.contiguous(), *shares, group=group, async_op=True), received)
-    return received.view(len(sizes), own, *rows.shape[1:]).sum(0)
+    return received.view(len(sizes), own, *rows.shape[1:])
+
+
+def as_bytes(tables: Sequence[Tensor]) -> Tensor:
+    """Tables (n, c) side by side as bytes, to send them in one message whatever their dtypes."""
+    return torch.cat([table.contiguous().view(torch.uint8) for table in tables], 1)
+
+
+def from_bytes(rows: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """The tables in rows of `as_bytes`, with the widths and dtypes of those in `like`."""
+    parts = rows.split([table.shape[1] * table.element_size() for table in like], -1)
+    return [part.contiguous().view(table.dtype) for part, table in zip(parts, like, strict=True)]
+
+
+def merge_tables(
+    tables: Sequence[Tensor], merge: Callable[..., Sequence[Tensor]], group: Group
+) -> Sequence[Tensor]:
+    """Tables (n, c) of all ranks merged row by row, the same on every rank; not differentiable.
+
+    `merge` takes each table as (ranks, n, c) and returns tables of the given widths and dtypes. Few ranks
+    send their tables to all. Of many, each merges a part of the rows, so that the number of bytes that a rank
+    receives does not grow with their number.
+    """
+    rows, world = as_bytes(tables), dist.get_world_size(group)
+    if world <= ONE_MESSAGE:
+        everyone = all_gather(rows, [len(rows)] * world, group).view(world, *rows.shape)
+        return merge(*from_bytes(everyone, tables))
+    sizes = [len(part) for part in torch.arange(len(rows), device="cpu").tensor_split(world)]
+    own = merge(*from_bytes(_own_part(rows, sizes, group), tables))
+    return from_bytes(all_gather(as_bytes(own), sizes, group), tables)
 
 
 def reduce(values: Tensor, operation: str, group: Group) -> Tensor:

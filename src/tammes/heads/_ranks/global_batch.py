@@ -8,7 +8,15 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tammes._common.types import Embeddings, PerSample
-from tammes.heads._ranks.collectives import Group, Sizes, all_gather, gathered, start_all_gather
+from tammes.heads._ranks.collectives import (
+    Group,
+    Sizes,
+    all_gather,
+    as_bytes,
+    from_bytes,
+    gathered,
+    start_all_gather,
+)
 from tammes.heads._ranks.handshake import Standing
 from tammes.losses._engine.labels import Labelling
 from tammes.losses._engine.plan import Targets
@@ -62,14 +70,13 @@ def start_gathering_batch(
     columns = max(standing.labels for standing in standings)
     labels = own.marks.targets if plain else _pack(own, columns)
     assert labels is not None
-    parts = [part.contiguous().view(torch.uint8) for part in (rows.detach(), labels)]
-    arrive = start_all_gather(torch.cat(parts, 1), sizes, group)
+    tables = (rows.detach(), labels)
+    arrive = start_all_gather(as_bytes(tables), sizes, group)
 
     def finish() -> tuple[Embeddings, GlobalLabels]:
-        of_rows, of_labels = (part.contiguous() for part in arrive().split([p.shape[1] for p in parts], 1))
-        everyone = gathered(rows, of_rows.view(rows.dtype), sizes, group, dtype)
-        received = of_labels.view(torch.int64)
-        return everyone, _plain(received) if plain else _unpack(received, columns)
+        received, of_labels = from_bytes(arrive(), tables)
+        everyone = gathered(rows, received, sizes, group, dtype)
+        return everyone, _plain(of_labels) if plain else _unpack(of_labels, columns)
 
     return finish
 

@@ -1,17 +1,24 @@
 """Merge the statistics of each rank's classes into those of all classes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from tammes._common.types import PerSample
-from tammes.heads._ranks.collectives import Group, once, reduce, start_reduce, start_sum_over_ranks
+from tammes.heads._ranks.collectives import (
+    Group,
+    first_order_only,
+    merge_tables,
+    once,
+    start_sum_over_ranks,
+)
 from tammes.losses._engine.plan import Plan, Targets
 from tammes.losses._engine.rival_logits import RivalLogits
 from tammes.losses._engine.statistics import Rivals, Statistics
-from tammes.losses.scores import Space
 
 
 @dataclass(frozen=True)
@@ -47,43 +54,31 @@ def reduce_statistics(
 ) -> Statistics:
     """Combine the `Statistics` of each rank's classes into those of all classes.
 
-    Takes three all-reduces of a few numbers per sample: the largest similarities and rests (MAX), then
-    together one message with all sums (targets, exponentials of the rests, prototypes) and the lowest class
-    that attains the largest similarity (MIN).
+    All numbers per sample travel in one table. Sums over prototypes, if a term reads some, are all-reduced
+    meanwhile.
     """
-    values = [local.rivals[space].value for space in plan.spaces] + [local.rest[key] for key in plan.rests]
-    largest = iter(_maxima(values, group))
-    peak = {space: next(largest) for space in plan.spaces}
-    shift = {key: _finite(next(largest)) for key in plan.rests}
-    parts = [local.target[space] for space in plan.spaces]
-    parts += [torch.exp(local.rest[key] - shift[key]) for key in plan.rests]
-    parts += [*local.sums.values(), *local.rival_sums.values()]
+    over_prototypes = [*local.sums.values()] + ([] if local.weight_sum is None else [local.weight_sum])
+    arrive = start_sum_over_ranks(over_prototypes, group) if over_prototypes else list
+    sums = [*(local.target[space] for space in plan.spaces), *local.rival_sums.values()]
     if local.target_norms is not None:
-        parts.append(torch.where(own.has(targets), local.target_norms, 0.0))
-    if local.weight_sum is not None:
-        parts.append(local.weight_sum)
-    sums = start_sum_over_ranks(parts, group)
-    holder = {space: _holder(local.rivals[space], peak[space], own) for space in plan.spaces}
-    lowest = start_reduce(torch.stack(list(holder.values())), "MIN", group)
-    totals = iter(sums())
-    label = dict(zip(plan.spaces, lowest(), strict=True))
-
-    target: dict[Space, Tensor] = {space: next(totals) for space in plan.spaces}
-    hardest = dict(peak)
-    for space in plan.hardest:
-        here = (holder[space] == label[space]) & own.has(label[space])
-        hardest[space] = torch.where(here, local.rivals[space].value, peak[space])  # equal; for its gradient
+        sums.append(torch.where(own.has(targets), local.target_norms, 0.0))
+    rests = [local.rest[key] for key in plan.rests]
+    rivals = [local.rivals[space] for space in plan.spaces]
+    merged, labels = _merged(sums, rests, rivals, own, group)
+    numbers, totals, labels = iter(merged), iter(arrive()), iter(labels)
     return Statistics(
         targets=targets,
         num_classes=own.num_classes,
-        target=target,
-        rest={key: _log(next(totals), shift[key]) for key in plan.rests},
-        rivals={space: Rivals(hardest[space], label[space]) for space in plan.spaces},
+        target={space: next(numbers) for space in plan.spaces},
+        rival_sums={which: next(numbers) for which in local.rival_sums},
+        target_norms=None if local.target_norms is None else next(numbers),
+        rest={key: next(numbers) for key in plan.rests},
+        rivals={
+            space: Rivals(next(numbers), label) for space, label in zip(plan.spaces, labels, strict=True)
+        },
         sums={which: next(totals) for which in local.sums},
-        rival_sums={which: next(totals) for which in local.rival_sums},
         rows={space: once(rows, group) for space, rows in local.rows.items()},
         row_norms=once(local.row_norms, group),
-        target_norms=None if local.target_norms is None else next(totals),
         riesz=local.riesz,
         class_weight=plan.class_weight,
         weight_sum=None if local.weight_sum is None else next(totals),
@@ -93,30 +88,57 @@ def reduce_statistics(
     )
 
 
-def _maxima(values: list[Tensor], group: Group) -> list[Tensor]:
-    """The largest value over ranks of each entry, all in one message; without gradients."""
-    flat = reduce(torch.cat([value.detach().reshape(-1) for value in values]), "MAX", group)
-    pieces = flat.split([value.numel() for value in values])
-    return [piece.view(value.shape) for piece, value in zip(pieces, values, strict=True)]
+def _merged(
+    sums: list[Tensor], rests: list[Tensor], rivals: list[Rivals], own: Slice, group: Group
+) -> tuple[list[Tensor], Sequence[Tensor]]:
+    """Sums, log-sum-exps and largest values over all ranks, and the classes that attain the latter."""
+    statistics = [*sums, *rests, *(rival.value for rival in rivals)]
+    columns = [values if values.ndim == 2 else values[:, None] for values in statistics]
+    widths = [part.shape[1] for part in columns]
+    kinds = sum(widths[: len(sums)]), sum(widths[len(sums) : -len(rivals)]), len(rivals)
+    labels = torch.stack([rival.label + own.first for rival in rivals], 1)
+    merged, labels = _Merged.apply(torch.cat(columns, 1), labels, kinds, group)
+    pieces = zip(merged.split(widths, 1), statistics, strict=True)
+    return [piece.view(values.shape) for piece, values in pieces], labels.unbind(1)
+
+
+class _Merged(torch.autograd.Function):
+    """A table of numbers per sample of each rank's classes, and the labels of its rivals, as those of all.
+
+    `kinds` are the widths of its parts: sums, log-sum-exps, largest values. The gradient of a number of this
+    rank's classes is that of the number it enters times the derivative.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, table: Tensor, labels: Tensor, kinds: Sequence[int], group: Group
+    ) -> tuple[Tensor, Tensor]:
+        merged, winners = merge_tables((table, labels), partial(_merge, kinds), group)
+        ctx.save_for_backward(table, merged, labels == winners)
+        ctx.mark_non_differentiable(winners)
+        ctx.set_materialize_grads(False)
+        ctx.kinds = kinds
+        return merged, winners
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
+        table, merged, holds = ctx.saved_tensors
+        (_, rest, _), (_, total, _) = (x.split(ctx.kinds, 1) for x in (table, merged))
+        of_sum, of_total, of_value = grads[0].split(ctx.kinds, 1)
+        of_rest = torch.where(total == -torch.inf, 0.0, of_total * torch.exp(rest - total))
+        return torch.cat([of_sum, of_rest, torch.where(holds, of_value, 0.0)], 1), None, None, None
+
+
+def _merge(kinds: Sequence[int], table: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The tables (ranks, n, c) of all ranks as one; of equal values, the first rank has the lowest class."""
+    sums, rests, values = table.split(kinds, 2)
+    value, rank = values.max(0)
+    label = labels.gather(0, rank[None]).squeeze(0)
+    return torch.cat([sums.sum(0), torch.logsumexp(rests, 0), value], 1), label
 
 
 def _once(logits: RivalLogits, group: Group) -> RivalLogits:
     """Logits for a computation that every rank repeats."""
     scale = logits.scale
     return replace(logits, scale=once(scale, group)) if isinstance(scale, Tensor) else logits
-
-
-def _finite(values: Tensor) -> Tensor:
-    return values.masked_fill(values == -torch.inf, 0.0)
-
-
-def _holder(rivals: Rivals, peak: PerSample, own: Slice) -> Tensor:
-    """The local class that attains the largest similarity over all ranks; k if none does."""
-    holds = (rivals.value == peak) & (peak > -torch.inf)
-    return torch.where(holds, rivals.label + own.first, own.num_classes)
-
-
-def _log(total: PerSample, shift: PerSample) -> PerSample:
-    """shift + log(total); -inf with zero gradients where no rank has a rival."""
-    some = total > 0
-    return torch.where(some, shift + torch.where(some, total, 1.0).log(), -torch.inf)
