@@ -1,6 +1,7 @@
 """The sharded head apart from the loss: classes, predictions, conventions, bytes sent."""
 
 import copy
+from itertools import islice
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tammes import parse
 from tammes.geometry.margins import class_margin
 from tammes.heads import PrototypeHead, ShardedPrototypeHead, clip_grad_norm_, load_head, save_head
 from tammes.heads._ranks import collectives
+from tammes.losses import MixedLabels
 
 D, SIZES = 5, [4, 0, 7]
 
@@ -156,6 +158,67 @@ def test_ties_across_ranks_go_to_the_lowest_class(one_message, ranks):
     torch.testing.assert_close(torch.cat([grad for grad, _ in results]), head.weight.grad)
     assert [accuracy for _, accuracy in results] == [head.terms["accuracy"]] * 3
     assert 0 < head.terms["accuracy"] < 1
+
+
+CALLS = 4  # with each form of batch: the third and later ones are sent ahead
+
+
+def batches_of_many_forms():
+    """Embeddings, labels and the sizes of the ranks' parts."""
+    z, labels = batch(7)
+    mixed = MixedLabels(labels, labels.flip(0), torch.linspace(0, 1, 11, dtype=torch.float64))
+    few = z[:4], labels[:4], [3, 1, 0]
+    ignored = z, torch.where(torch.arange(11) == 5, -100, labels), SIZES
+    return [(z, labels, SIZES), few, (z, mixed, SIZES), ignored, (z.float(), labels, SIZES), few]
+
+
+def own_part(rank, labels, sizes):
+    parts = [x.split(sizes)[rank] for x in (labels if isinstance(labels, MixedLabels) else [labels])]
+    return MixedLabels(*parts) if len(parts) > 1 else parts[0]
+
+
+def calls_of_many_forms(rank):
+    """Results of each call, and how often it gathered; each form ends with a bad label on one rank."""
+    gathers, gather = [0], dist.all_gather_into_tensor
+
+    def counting(*arguments, **options):
+        gathers[0] += 1
+        return gather(*arguments, **options)
+
+    dist.all_gather_into_tensor = counting
+    head, results = head_with(prototypes(7)), []
+    for z_all, labels, sizes in batches_of_many_forms():
+        z = z_all.split(sizes)[rank].clone().requires_grad_()
+        for _ in range(CALLS):
+            head.weight.grad = z.grad = None
+            gathers[0] = 0
+            loss = head(z, own_part(rank, labels, sizes))
+            counted = gathers[0]
+            loss.backward()
+            results.append((counted, loss.detach(), z.grad, head.weight.grad))
+        with pytest.raises(ValueError, match="On rank 2: labels must lie in"):
+            head(z, own_part(rank, labels, sizes) if rank < 2 else torch.tensor([7]))
+        results += [head.predict(z) for _ in range(CALLS)]
+    return results
+
+
+def test_batches_sent_ahead_give_the_same_results_in_fewer_messages(ranks):
+    results = zip(*ranks(3, calls_of_many_forms), strict=True)
+    head = alone(prototypes(7))
+    for z_all, labels, _ in batches_of_many_forms():
+        head.weight.grad, z = None, z_all.clone().requires_grad_()
+        loss = head(z, labels)
+        loss.backward()
+        gathers = []
+        for parts in islice(results, CALLS):
+            counted, losses, of_z, of_weight = zip(*parts, strict=True)
+            gathers.append(set(counted))
+            torch.testing.assert_close(torch.stack(losses), loss.detach().expand(3))
+            torch.testing.assert_close(torch.cat(of_z), 3 * z.grad)
+            torch.testing.assert_close(torch.cat(of_weight), head.weight.grad)
+        assert gathers == [{3}, {3}, {2}, {2}]
+        for best in islice(results, CALLS):
+            assert torch.equal(twins(7)[torch.cat(best)], twins(7)[head.predict(z)])
 
 
 def mixed_company(rank):

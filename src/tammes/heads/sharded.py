@@ -1,7 +1,7 @@
 """`ShardedPrototypeHead`: prototypes sharded by class across the ranks of a process group.
 
 Each rank owns a slice of the prototypes. The embeddings of all ranks are gathered, every rank computes the
-statistics of its slice, and a few numbers per sample are merged over ranks: communication does not grow with k.
+statistics of its slice, and a few numbers per sample are merged: communication does not grow with k.
 """
 
 import math
@@ -34,13 +34,7 @@ from tammes.heads._ranks.collectives import (
     shared,
     sum_over_ranks,
 )
-from tammes.heads._ranks.global_batch import (
-    GlobalLabels,
-    OwnLabels,
-    gather_embeddings,
-    sizes_of,
-    start_gathering_batch,
-)
+from tammes.heads._ranks.global_batch import Forecast, GlobalLabels, Meeting, OwnLabels, gather_batch
 from tammes.heads._ranks.handshake import DTYPES, Standing, agree, described, digest, shard_digest
 from tammes.heads._ranks.merged_statistics import Slice, class_slice, reduce_statistics
 from tammes.heads._ranks.pairwise_ring import ring_class_margin, ring_energy
@@ -161,6 +155,7 @@ class ShardedPrototypeHead(PrototypeHead):
             rows = as_dtensor(self.weight.detach(), num_classes, mesh)
             self.weight = nn.Parameter(rows, requires_grad=self.weight.requires_grad)
         self._compared = False
+        self._forecast = Forecast()
         self._settings: tuple[Any, str] = (None, "")
 
     @property
@@ -252,14 +247,14 @@ class ShardedPrototypeHead(PrototypeHead):
         goal = self._current_goal()
         check_batch = partial(self._check_batch, embeddings, labels, sample_weight, reduction, check)
         call = f"loss with reduction={reduction!r}, training={self.training}"
-        own, standings = self._meet(embeddings, call, check_batch)
+        meeting = self._meet(embeddings, call, check_batch)
         with torch.autocast(embeddings.device.type, enabled=False):
-            dtype = self._dtype(standings)
-            batch = start_gathering_batch(embeddings, own, standings, dtype, self.group)
+            dtype = self._dtype(meeting)
+            rows, marks = gather_batch(embeddings, meeting, dtype, self.group)
+            assert marks is not None
             plan = self._plan(goal, dtype)
-            rows, marks = batch()
             if reads_the_batch(goal.objective):
-                plan = self._complete(plan, goal, rows, marks, sizes_of(standings))
+                plan = self._complete(plan, goal, rows, marks, meeting.sizes)
             statistics = self._global_statistics(rows, marks, plan)
             loss, self.terms = evaluate_terms(
                 goal.objective,
@@ -275,7 +270,7 @@ class ShardedPrototypeHead(PrototypeHead):
         if check:
             check_finite_loss(loss, goal.objective, self.terms, self.local_weight)
         if loss.ndim:
-            return own_samples(loss, sizes_of(standings), self.group)
+            return own_samples(loss, meeting.sizes, self.group)
         return mean_gradient(loss, self.group)
 
     def _check_batch(
@@ -314,8 +309,8 @@ class ShardedPrototypeHead(PrototypeHead):
                 f"got {embeddings.device}."
             )
 
-    def _meet(self, embeddings: Tensor, call: str, check: Callable[[], Any]) -> tuple[Any, list[Standing]]:
-        """Validate locally, exchange status, raise together; returns `check()` and the standings."""
+    def _meet(self, embeddings: Tensor, call: str, check: Callable[[], OwnLabels | None]) -> Meeting:
+        """Validate locally, exchange status, raise together. `check` returns the labels if there are any."""
         if transforming():
             raise RuntimeError(
                 "ShardedPrototypeHead does not support torch.func, which cannot differentiate through "
@@ -324,26 +319,27 @@ class ShardedPrototypeHead(PrototypeHead):
         if self.mesh is None:
             SHARD_GROUPS[self.weight] = self.group
         settings = f"{self._constants()}\ncall: {call}\ngradients: {torch.is_grad_enabled()}"
-        found, error, own = None, None, Standing()
+        labels, error, own = None, None, Standing()
         try:
-            found = check()
+            labels = check()
             own = Standing(
                 failed=0,
                 settings=digest(settings.encode()),
                 shard=0 if self._compared else shard_digest(self.local_weight),
                 rows=len(embeddings),
-                labels=found.columns if found else 1,
-                plain=int(found is None or found.plain),
+                labels=labels.columns if labels else 0,
+                plain=int(labels is None or labels.plain),
                 dtype=DTYPES.index(embeddings.dtype),
                 gradient=int(embeddings.requires_grad),
             )
         except Exception as caught:  # any failure here must raise on every rank
             error = caught
-        standings = agree(own, settings, error, self.group, self.weight.device)
+        ahead = self._forecast.ahead(embeddings, labels, own, dist.get_rank(self.group), self.local_weight)
+        standings, received = agree(own, settings, error, ahead, self.group)
         if not self._compared and self.sampler is not None:
             self.sampler.seed = gather_numbers([self.sampler.seed], self.group, self.weight.device)[0][0]
         self._compared = True
-        return found, standings
+        return Meeting(labels, standings, self._forecast.arrived(standings, received))
 
     def _constants(self) -> str:
         """Settings that must be the same on all ranks, one per line; cached until the objective changes."""
@@ -364,9 +360,9 @@ class ShardedPrototypeHead(PrototypeHead):
             self._settings = self.objective, text
         return text
 
-    def _dtype(self, standings: list[Standing]) -> torch.dtype:
+    def _dtype(self, meeting: Meeting) -> torch.dtype:
         """float32, or float64 if the prototypes or any rank's embeddings are."""
-        dtypes = {self.weight.dtype, *(standing.embedding_dtype for standing in standings)}
+        dtypes = {self.weight.dtype, *(standing.embedding_dtype for standing in meeting.standings)}
         return torch.float64 if torch.float64 in dtypes else torch.float32
 
     def _plan(self, goal: Goal, dtype: torch.dtype) -> Plan:
@@ -449,23 +445,23 @@ class ShardedPrototypeHead(PrototypeHead):
     def _similarities(self, embeddings: Embeddings, space: Space) -> Similarities:
         """Similarities of the local embeddings with the prototypes of all ranks."""
         check = partial(self._check_embeddings, embeddings)
-        _, standings = self._meet(embeddings, f"similarities, {space}", check)
+        meeting = self._meet(embeddings, f"similarities, {space}", check)
         plan = Plan(spaces=(space,), rests=(), hardest=(), sums=(), norms=False)
-        dtype = self._dtype(standings)
+        dtype = self._dtype(meeting)
         with torch.autocast(embeddings.device.type, enabled=False):
-            rows = gather_embeddings(embeddings, standings, dtype, self.group)
+            rows, _ = gather_batch(embeddings, meeting, dtype, self.group)
             columns = class_similarities(rows, self.local_weight.to(dtype), plan)[space]
-        return own_rows_of_columns(columns, sizes_of(standings), self.class_sizes, self.group)
+        return own_rows_of_columns(columns, meeting.sizes, self.class_sizes, self.group)
 
     @torch.no_grad()
     def predict(self, embeddings: Embeddings, top: int = 1) -> Int[Tensor, "..."]:
         """The most likely class of each local embedding; with `top` > 1, the `top` most likely."""
         check = partial(self._check_prediction, embeddings, top)
-        _, standings = self._meet(embeddings, f"predict, top={top}", check)
-        rows = gather_embeddings(embeddings, standings, self._dtype(standings), self.group)
+        meeting = self._meet(embeddings, f"predict, top={top}", check)
+        rows, _ = gather_batch(embeddings, meeting, self._dtype(meeting), self.group)
         space = logit_space(self.objective)
         values, classes = top_classes(rows, self.local_weight, space, top, self._block(len(rows)))
-        sizes, widths = sizes_of(standings), [min(top, size) for size in self.class_sizes]
+        sizes, widths = meeting.sizes, [min(top, size) for size in self.class_sizes]
         values = own_rows_of_columns(values, sizes, widths, self.group)
         classes = own_rows_of_columns(classes + self.class_range[0], sizes, widths, self.group)
         order = torch.sort(values, dim=1, descending=True, stable=True).indices[:, :top]
@@ -486,9 +482,9 @@ class ShardedPrototypeHead(PrototypeHead):
         samples to keep of that part. All embeddings must fit into the memory of each rank.
         """
         check = partial(self._check_dropping, embeddings, labels, threshold)
-        _, standings = self._meet(embeddings, f"drop_minor_centers, threshold={threshold}", check)
-        sizes, own = sizes_of(standings), Slice(*self.class_range, self.num_classes)
-        rows = gather_embeddings(embeddings, standings, self._dtype(standings), self.group)
+        meeting = self._meet(embeddings, f"drop_minor_centers, threshold={threshold}", check)
+        sizes, own = meeting.sizes, Slice(*self.class_range, self.num_classes)
+        rows, _ = gather_batch(embeddings, meeting, self._dtype(meeting), self.group)
         everyone = all_gather(labels.long(), sizes, self.group)
         here = (everyone != self.ignore_index) & own.has(everyone)
         places = torch.where(here, everyone - own.first, -1)

@@ -77,24 +77,14 @@ def gather_texts(text: str, group: Group, device: torch.device) -> list[str]:
 
 def all_gather(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
     """Concatenate the rows of all ranks in rank order; not differentiable."""
-    return start_all_gather(rows, sizes, group)()
-
-
-def start_all_gather(rows: Tensor, sizes: Sizes, group: Group) -> Callable[[], Tensor]:
-    """Start an `all_gather`; the function returned waits for it. Meanwhile others may be in flight."""
     most = max(sizes)
     padding = rows.new_zeros(most - len(rows), *rows.shape[1:])
     padded = torch.cat([rows, padding]) if len(padding) else rows.contiguous()
     gathered = rows.new_empty(len(sizes) * most, *rows.shape[1:])
-    work = dist.all_gather_into_tensor(gathered, padded, group=group, async_op=True)
-
-    def finish() -> Tensor:
-        _wait(work, gathered)
-        if min(sizes) == most:
-            return gathered
-        return torch.cat([part[:size] for part, size in zip(gathered.split(most), sizes, strict=True)])
-
-    return finish
+    _wait(dist.all_gather_into_tensor(gathered, padded, group=group, async_op=True), gathered)
+    if min(sizes) == most:
+        return gathered
+    return torch.cat([part[:size] for part, size in zip(gathered.split(most), sizes, strict=True)])
 
 
 def reduce_scatter(rows: Tensor, sizes: Sizes, group: Group) -> Tensor:
@@ -279,7 +269,7 @@ class _MeanGradient(torch.autograd.Function):
     @staticmethod
     @first_order_only
     def backward(ctx: Any, *grads: Any):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return reduce(grads[0], "SUM", ctx.group) / dist.get_world_size(ctx.group), None
+        return all_gather(grads[0][None], [1] * dist.get_world_size(ctx.group), ctx.group).mean(0), None
 
 
 def own_samples(values: Tensor, sizes: Sizes, group: Group) -> Tensor:

@@ -1,6 +1,6 @@
 """Gather the global batch on every rank."""
 
-from collections.abc import Callable
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,6 @@ from tammes.heads._ranks.collectives import (
     as_bytes,
     from_bytes,
     gathered,
-    start_all_gather,
 )
 from tammes.heads._ranks.handshake import Standing
 from tammes.losses._engine.labels import Labelling
@@ -50,35 +49,104 @@ class GlobalLabels(NamedTuple):
     all_kept: bool = False
 
 
-def gather_embeddings(
-    embeddings: Embeddings, standings: list[Standing], dtype: torch.dtype, group: Group
-) -> Embeddings:
-    """Gather the embeddings of all ranks and convert them to `dtype`."""
-    rows, sizes = _to_send(embeddings, standings), sizes_of(standings)
-    return gathered(rows, all_gather(rows.detach(), sizes, group), sizes, group, dtype)
+class Meeting(NamedTuple):
+    """What a rank knows after the handshake of a call: its labels, the standings and perhaps the batches."""
+
+    own: OwnLabels | None
+    standings: list[Standing]
+    arrived: Tensor | None  # the rows of all ranks as bytes, if they were sent ahead
+
+    @property
+    def sizes(self) -> Sizes:
+        """Number of rows of each rank."""
+        return [standing.rows for standing in self.standings]
 
 
-def start_gathering_batch(
-    embeddings: Embeddings, own: OwnLabels, standings: list[Standing], dtype: torch.dtype, group: Group
-) -> Callable[[], tuple[Embeddings, GlobalLabels]]:
-    """Start to gather embeddings and labels of all ranks; the function returned waits for them.
+class Forecast:
+    """Whether batches have had the same form twice, so that the next ones are sent with the handshake.
+
+    This saves a message. All ranks decide alike, by what all of them know. Copies and unpickled ones start
+    anew, since they may work with other ranks.
+    """
+
+    def __init__(self) -> None:
+        self.last: list[Standing] = []
+        self.repeated = False
+
+    def __reduce__(self) -> tuple[type["Forecast"], tuple[()]]:
+        return Forecast, ()
+
+    def ahead(
+        self, embeddings: Embeddings, labels: OwnLabels | None, own: Standing, rank: int, weight: Tensor
+    ) -> Tensor:
+        """The bytes to send with the handshake: the batch, or zeros if its form is not the expected one."""
+        most = max(standing.rows for standing in self.last) if self.repeated else 0
+        size = most * _row_bytes(self.last, weight.shape[-1]) if most else 0
+        if not size or own.failed or own.form != self.last[rank].form:
+            return torch.zeros(size, dtype=torch.uint8, device=weight.device)
+        batch = as_bytes(_tables(embeddings, labels, self.last)).flatten()
+        return batch if len(batch) == size else torch.cat([batch, batch.new_zeros(size - len(batch))])
+
+    def arrived(self, standings: list[Standing], received: Tensor) -> Tensor | None:
+        """The rows of all ranks if every batch was as expected. Takes note of the present ones."""
+        expected, self.last = self.last, standings
+        sent, sizes = self.repeated, [standing.rows for standing in standings]
+        self.repeated = [now.form for now in standings] == [before.form for before in expected]
+        if not (sent and self.repeated):
+            return None
+        rows = received.unflatten(1, (max(sizes), -1))
+        if min(sizes) == max(sizes):
+            return rows
+        return torch.cat([part[:size] for part, size in zip(rows, sizes, strict=True)])
+
+
+def gather_batch(
+    embeddings: Embeddings, meeting: Meeting, dtype: torch.dtype, group: Group
+) -> tuple[Embeddings, GlobalLabels | None]:
+    """Embeddings in `dtype` and labels of all ranks; None for the latter in a call without labels.
 
     They are a single message of bytes. If the labels of all ranks are plain, it has just them.
     """
-    rows, sizes = _to_send(embeddings, standings), sizes_of(standings)
-    plain = all(standing.plain for standing in standings)
-    columns = max(standing.labels for standing in standings)
-    labels = own.marks.targets if plain else _pack(own, columns)
-    assert labels is not None
-    tables = (rows.detach(), labels)
-    arrive = start_all_gather(as_bytes(tables), sizes, group)
+    standings = meeting.standings
+    tables = _tables(embeddings, meeting.own, standings)
+    received = meeting.arrived
+    if received is None:
+        received = all_gather(as_bytes(tables), meeting.sizes, group)
+    rows, *labels = (table.flatten(0, -2) for table in from_bytes(received, tables))
+    everyone = gathered(_to_send(embeddings, standings), rows, meeting.sizes, group, dtype)
+    if not labels:
+        return everyone, None
+    (integers,) = labels
+    return everyone, _plain(integers) if _all_plain(standings) else _unpack(integers, _columns(standings))
 
-    def finish() -> tuple[Embeddings, GlobalLabels]:
-        received, of_labels = from_bytes(arrive(), tables)
-        everyone = gathered(rows, received, sizes, group, dtype)
-        return everyone, _plain(of_labels) if plain else _unpack(of_labels, columns)
 
-    return finish
+def _tables(embeddings: Embeddings, own: OwnLabels | None, standings: list[Standing]) -> list[Tensor]:
+    """The embeddings, and the labels in the form that the labels of all ranks require."""
+    rows = embeddings.detach().to(_widest(standings))
+    if own is None:
+        return [rows]
+    assert own.marks.targets is not None
+    return [rows, own.marks.targets if _all_plain(standings) else _pack(own, _columns(standings))]
+
+
+def _row_bytes(standings: list[Standing], in_features: int) -> int:
+    """The bytes of a row of `_tables`."""
+    columns = _columns(standings)
+    integers = 0 if not columns else 1 if _all_plain(standings) else 2 * columns + 3
+    return in_features * _widest(standings).itemsize + 8 * integers
+
+
+def _columns(standings: list[Standing]) -> int:
+    return max(standing.labels for standing in standings)
+
+
+def _all_plain(standings: list[Standing]) -> bool:
+    return all(standing.plain for standing in standings)
+
+
+def _widest(standings: list[Standing]) -> torch.dtype:
+    """The widest dtype of the embeddings of all ranks."""
+    return reduce(torch.promote_types, [standing.embedding_dtype for standing in standings])
 
 
 def _to_send(embeddings: Embeddings, standings: list[Standing]) -> Embeddings:
@@ -86,10 +154,7 @@ def _to_send(embeddings: Embeddings, standings: list[Standing]) -> Embeddings:
 
     If one rank needs gradients, all ranks take part in their reduction, even a rank with an empty batch.
     """
-    sent = standings[0].embedding_dtype
-    for standing in standings[1:]:
-        sent = torch.promote_types(sent, standing.embedding_dtype)
-    rows = embeddings.to(sent)
+    rows = embeddings.to(_widest(standings))
     if any(standing.gradient for standing in standings) and not rows.requires_grad:
         rows = rows.detach().requires_grad_()
     return rows
@@ -107,11 +172,6 @@ def _unpack(packed: Int[Tensor, "n c"], columns: int) -> GlobalLabels:
     numbers = floats.contiguous().view(torch.float64)
     shares: list[Any] = [None] if columns == 1 else list(numbers[:, :columns].T)
     return GlobalLabels(targets, shares, kept, soft, numbers[:, columns])
-
-
-def sizes_of(standings: list[Standing]) -> Sizes:
-    """Number of rows of each rank."""
-    return [standing.rows for standing in standings]
 
 
 def _pack(own: OwnLabels, columns: int) -> Int[Tensor, "n c"]:

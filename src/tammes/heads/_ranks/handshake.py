@@ -1,7 +1,8 @@
 """Validate locally, exchange status, raise together: a failure on one rank raises on every rank.
 
-Every call starts with one small all-gather of the integers of `Standing`. Texts follow only after a failure,
-so that all ranks raise the same error.
+Every call starts with one all-gather of the integers of `Standing`, together with the batches if these are
+expected to have the form of the last (`Forecast`). Texts follow only after a failure, so that all ranks raise
+the same error.
 """
 
 import hashlib
@@ -9,9 +10,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from tammes.heads._ranks.collectives import Group, gather_numbers, gather_texts
+from tammes.heads._ranks.collectives import Group, all_gather, gather_numbers, gather_texts
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 LONGEST_VALUE = 300
@@ -28,7 +30,7 @@ class Standing(NamedTuple):
     settings: int = 0  # digest of the settings, which must agree on all ranks
     shard: int = 0  # digest of its first prototypes; 0 once they have been compared
     rows: int = 0
-    labels: int = 1  # per row; 2 for mixed labels
+    labels: int = 0  # per row; 2 for mixed labels, 0 in a call without labels
     plain: int = 1  # whether every row has one label and counts once
     dtype: int = 0  # index in DTYPES
     gradient: int = 0  # whether the embeddings require gradients
@@ -36,6 +38,11 @@ class Standing(NamedTuple):
     @property
     def embedding_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """What determines how the batch is sent."""
+        return self.rows, self.labels, self.plain, self.dtype
 
 
 def digest(content: bytes) -> int:
@@ -50,10 +57,18 @@ def shard_digest(weight: Tensor) -> int:
 
 
 def agree(
-    own: Standing, settings: str, error: Exception | None, group: Group, device: torch.device
-) -> list[Standing]:
-    """Exchange the status of all ranks. Raise on every rank if one has failed or their settings differ."""
-    standings = [Standing(*numbers) for numbers in gather_numbers(own, group, device)]
+    own: Standing, settings: str, error: Exception | None, ahead: Tensor, group: Group
+) -> tuple[list[Standing], Tensor]:
+    """Exchange the status of all ranks. Raise on every rank if one has failed or their settings differ.
+
+    The bytes `ahead`, equally many on every rank, are sent along; returns those of all ranks, (ranks, bytes).
+    """
+    device = ahead.device
+    header = torch.tensor(own, dtype=torch.int64, device=device).view(torch.uint8)
+    message = torch.cat([header, ahead])[None]
+    received = all_gather(message, [1] * dist.get_world_size(group), group)
+    of_headers, of_batches = received.split([len(header), len(ahead)], 1)
+    standings = [Standing(*numbers) for numbers in of_headers.contiguous().view(torch.int64).tolist()]
     if any(standing.failed for standing in standings):
         _raise_together(error, group, device)
     if len({standing.settings for standing in standings}) > 1:
@@ -63,7 +78,7 @@ def agree(
         raise ValueError(
             "embeddings must have at least one row on some rank, got none on any. Skip the batch."
         )
-    return standings
+    return standings, of_batches
 
 
 def together(action: Callable[[], Result], group: Group, device: torch.device) -> Result:
