@@ -21,7 +21,7 @@ CHUNK = 64
 """Columns whose maximum is taken together; other widths are not vectorized and several times slower."""
 
 NARROW = 1024
-"""Columns up to which a single search is faster than one in two steps, which takes ten operations."""
+"""Columns up to which a single search is faster than one in two steps, which takes a dozen operations."""
 
 
 @dataclass(frozen=True)
@@ -176,20 +176,29 @@ def row_tiles(matrix: Tensor) -> Iterator[slice]:
 
 
 def first_maximum(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """`matrix.max(1)`; wide ones in two steps, since the index takes several times as long as the value."""
+    """`matrix.max(1)`; wide ones in two steps, since only maxima without an index use all threads well."""
     n, width = matrix.shape
     if width <= NARROW:
-        return matrix.max(1)
+        place = _first_place(matrix)
+        return matrix.gather(1, place[:, None]).squeeze(1), place
     whole = width // CHUNK * CHUNK
     peaks = matrix[:, :whole].view(n, -1, CHUNK).amax(2)
     if whole < width:
         peaks = torch.cat([peaks, matrix[:, whole:].amax(1, keepdim=True)], 1)
-    value, chunk = peaks.max(1)
+    chunk = _first_place(peaks)
     first = chunk * CHUNK
     columns = first[:, None] + torch.arange(CHUNK, device=matrix.device)
     if whole < width:
         columns.clamp_(max=width - 1)  # the last column may stand there twice
-    return value, first + matrix.gather(1, columns).argmax(1)
+    value = peaks.gather(1, chunk[:, None]).squeeze(1)
+    return value, first + _first_place(matrix.gather(1, columns))
+
+
+def _first_place(matrix: Tensor) -> Tensor:
+    """`matrix.argmax(1)`. On a CPU numpy's, whose single thread is faster than several of torch's."""
+    if matrix.device.type != "cpu":
+        return matrix.argmax(1)
+    return torch.from_numpy(matrix.numpy().argmax(1))
 
 
 def one_at_a_time(*tables: Tensor) -> Iterator[tuple[Tensor, ...]]:
