@@ -20,7 +20,7 @@ from tammes.heads._stream.blocks import (
     where_inside,
 )
 from tammes.heads._stream.products import Product, inverse_of_best, multiply_block, spread
-from tammes.losses._engine.rival_logits import RivalLogits, scaled_plus
+from tammes.losses._engine.rival_logits import RivalLogits, exponentials
 from tammes.losses._engine.statistics import OverClasses
 from tammes.losses.scores import Space
 
@@ -198,8 +198,7 @@ class Backward:
             rest = rest.masked_fill(rest == -torch.inf, 0.0)  # no rivals: every other entry is overwritten
             factor = logits[key].scale * upstream
             if logits[key].plain:
-                scaled_plus(-rest[:, None], similarity, logits[key].scale, part)
-                part.exp_().mul_(factor[:, None])
+                exponentials(similarity, logits[key].scale, rest, part).mul_(factor[:, None])
                 continue
             for rows in row_tiles(part):
                 own = logits[key].of_rows(rows)
@@ -212,7 +211,7 @@ class Backward:
     ) -> None:
         """Softmax weights of logits of any form times `factor` and their slope, for a few rows."""
         values, scale, slope = logits.write(similarity, out, label)
-        scaled_plus(-rest[:, None], values, scale, out).exp_().mul_(factor[:, None])
+        exponentials(values, scale, rest, out).mul_(factor[:, None])
         if slope is not None:
             out.mul_(slope)
 

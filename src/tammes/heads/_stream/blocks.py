@@ -176,9 +176,9 @@ def row_tiles(matrix: Tensor) -> Iterator[slice]:
 
 
 def first_maximum(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """`matrix.max(1)`; wide ones in two steps, since only maxima without an index use all threads well."""
+    """`matrix.max(1)`; wide ones in two steps, of which the first, without an index, uses all threads."""
     n, width = matrix.shape
-    if width <= NARROW:
+    if width <= NARROW or (matrix.device.type == "cpu" and torch.get_num_threads() == 1):
         place = _first_place(matrix)
         return matrix.gather(1, place[:, None]).squeeze(1), place
     whole = width // CHUNK * CHUNK

@@ -25,7 +25,7 @@ from tammes.heads._stream.blocks import (
 )
 from tammes.heads._stream.products import Product, multiply_block
 from tammes.losses._engine.plan import SimilaritySum
-from tammes.losses._engine.rival_logits import RivalLogits, scaled_plus
+from tammes.losses._engine.rival_logits import RivalLogits, exponentials
 from tammes.losses._engine.statistics import OverClasses, Rivals
 from tammes.losses.scores import Space
 
@@ -258,7 +258,7 @@ class _OnlineSum:
         """
         safe = torch.nan_to_num(peak, nan=torch.nan, posinf=torch.inf, neginf=0.0)
         self.shift = self.scale * safe
-        scaled_plus(-self.shift[:, None], matrix, self.scale, scratch).exp_()
+        exponentials(matrix, self.scale, self.shift, scratch)
         sums = scratch.sum(1)
         decay = None if self.peak is None else torch.exp(self.scale * (self.peak - safe))
         if self.slope is not None:
@@ -311,7 +311,7 @@ class _OnlineLogits:
             before = self.peak[label][rows]
             peak = torch.maximum(before, scale * values.amax(1))
             shift = torch.where(peak == -torch.inf, 0.0, peak)
-            scaled_plus(-shift[:, None], values, scale, scratch).exp_()
+            exponentials(values, scale, shift, scratch)
             sums, decay = scratch.sum(1), torch.exp(before - shift)
             if self.slopes:
                 self.slopes[label].add(scratch, sums, shift, decay, logits.offset, rows)

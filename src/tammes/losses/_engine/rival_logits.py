@@ -9,6 +9,7 @@ with a factor and an offset per class, and an elementwise map f that may compare
 of its row. The dense reference differentiates `dense`. The streamed passes use `write`.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,6 +20,8 @@ from torch import Tensor
 from tammes._common.types import PerClass, PerSample, Scalar
 from tammes.losses.learnable import Learnable
 from tammes.losses.scores import Space
+
+LOG2_E = math.log2(math.e)
 
 AnyScale = float | Learnable | Literal["adaptive"]
 """A number, a parameter of the head, or what the term makes of its running statistics at every step."""
@@ -143,3 +146,15 @@ def scaled_plus(shift: Tensor, similarity: Tensor, scale: float | Scalar, out: T
     if isinstance(scale, Tensor):
         return torch.mul(similarity, scale, out=out).add_(shift)
     return torch.add(shift, similarity, alpha=scale, out=out)
+
+
+def exponentials(values: Tensor, scale: float | Scalar, shift: Tensor, out: Tensor) -> Tensor:
+    r""":math:`e^{s v - \mathrm{shift}}` of each row into `out`, which may be `values`.
+
+    As a power of two, whose exponent has rounding errors of the same order: torch leaves `exp` to MKL, which
+    takes three times as long as torch's own `exp2` on processors of other makers.
+    """
+    scale = LOG2_E * scale
+    if not isinstance(scale, Tensor):
+        scale = min(scale, torch.finfo(out.dtype).max)  # torch rejects numbers beyond
+    return scaled_plus(-LOG2_E * shift[:, None], values, scale, out).exp2_()
