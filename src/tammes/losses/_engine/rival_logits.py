@@ -151,10 +151,8 @@ def scaled_plus(shift: Tensor, similarity: Tensor, scale: float | Scalar, out: T
 def exponentials(values: Tensor, scale: float | Scalar, shift: Tensor, out: Tensor) -> Tensor:
     r""":math:`e^{s v - \mathrm{shift}}` of each row into `out`, which may be `values`.
 
-    As a power of two, whose exponent has rounding errors of the same order: torch leaves `exp` to MKL, which
-    takes three times as long as torch's own `exp2` on processors of other makers.
+    On a CPU as powers of two: torch leaves `exp` to MKL, which takes three times as long as torch's own
+    `exp2` on processors of other makers.
     """
-    scale = LOG2_E * scale
-    if not isinstance(scale, Tensor):
-        scale = min(scale, torch.finfo(out.dtype).max)  # torch rejects numbers beyond
-    return scaled_plus(-LOG2_E * shift[:, None], values, scale, out).exp2_()
+    scaled_plus(-shift[:, None], values, scale, out)
+    return out.mul_(LOG2_E).exp2_() if out.device.type == "cpu" else out.exp_()
