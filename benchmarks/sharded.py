@@ -13,10 +13,10 @@ import os
 import socket
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from tammes.lab.record_stamp import stamp, write_record
 from tammes.lab.report.tables import fill
 
 RESULTS = Path("results/bench_sharded.json")
-CORES, STEPS, PAUSE = 2, 9, 0.1
-ROUNDS = {10_000: 7, 100_000: 3}
+CORES, STEPS, PAUSE = 2, 9, 0.02
+ROUNDS = {10_000: 31, 100_000: 5}
 """By number of classes: shorter steps vary more."""
 N, D = 256, 512
 OBJECTIVES = ("LMSoftmax(s=16)", "ArcFace(s=64, m=0.5)")
@@ -97,37 +97,59 @@ def counted(sent: list[float]) -> Iterator[None]:
             setattr(dist, name, original)
 
 
-def alone(k: int, text: str) -> float:
-    """Seconds of a step of a plain head in this process, with all cores."""
+def alone(k: int, text: str) -> Callable[[], float]:
+    """A turn of a plain head in this process, with all cores: its seconds per step."""
     torch.set_num_threads(CORES)
-    return best_seconds(step(PrototypeHead(D, k, parse(text)), *batch(k)), lambda: None)
+    run = step(PrototypeHead(D, k, parse(text)), *batch(k))
+    return lambda: best_seconds(run, lambda: None)
 
 
-def rank_main(rank: int, world_size: int, port: int, k: int, text: str, file: str) -> None:
-    """Run one rank: measure its seconds and bytes per step; rank 0 writes them."""
+def rank_main(rank: int, world_size: int, port: int, k: int, text: str, parent: Connection) -> None:
+    """Run one rank: send the bytes of a step, then for each turn asked for the seconds per step."""
     torch.set_num_threads(max(CORES // world_size, 1))
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size)
     head = ShardedPrototypeHead(D, k, parse(text))
     run = step(head, *(part.chunk(world_size)[rank] for part in batch(k)))
-    seconds = torch.tensor(best_seconds(run, dist.barrier))
-    dist.all_reduce(seconds, dist.ReduceOp.MAX)
+    for _ in range(3):  # from the third step on, batches are sent with the handshake
+        run()
     sent = [0.0]
     with counted(sent):
         run()
-    if rank == 0:
-        torch.save({"seconds": seconds.item(), "sent": sent[0]}, file)
+    parent.send(int(sent[0]))
+    while parent.recv():
+        parent.send(best_seconds(run, dist.barrier))
     dist.destroy_process_group()
 
 
-def on_ranks(world_size: int, k: int, text: str) -> dict[str, float]:
-    """Seconds of the slowest rank, and bytes sent by each, for a step on `world_size` processes."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        file = f"{folder}/result.pt"
-        torch.multiprocessing.spawn(rank_main, (world_size, port, k, text, file), nprocs=world_size)
-        return torch.load(file, weights_only=True)
+class Ranks:
+    """Processes that share a head, and sleep while it is not their turn."""
+
+    def __init__(self, world_size: int, k: int, text: str) -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = listener.getsockname()[1]
+        context = torch.multiprocessing.get_context("spawn")
+        self.connections, self.processes = [], []
+        for rank in range(world_size):
+            ours, theirs = context.Pipe()
+            arguments = (rank, world_size, port, k, text, theirs)
+            self.processes.append(context.Process(target=rank_main, args=arguments))
+            self.processes[-1].start()
+            self.connections.append(ours)
+        self.sent_bytes = max(connection.recv() for connection in self.connections)
+
+    def turn(self) -> float:
+        """Seconds per step of the slowest rank."""
+        for connection in self.connections:
+            connection.send(True)
+        return max(connection.recv() for connection in self.connections)
+
+    def end(self) -> None:
+        """End the processes."""
+        for connection in self.connections:
+            connection.send(False)
+        for process in self.processes:
+            process.join()
 
 
 def measure(k: int, text: str) -> dict[str, Any]:
@@ -135,18 +157,26 @@ def measure(k: int, text: str) -> dict[str, Any]:
 
     The ratio is the median over the rounds, since the speed of a shared machine drifts from round to round.
     """
+    plain, ranks = alone(k, text), {world_size: Ranks(world_size, k, text) for world_size in RANKS}
     alone_seconds: list[float] = []
-    ranks: dict[int, list[dict[str, float]]] = {world_size: [] for world_size in RANKS}
+    seconds: dict[int, list[float]] = {world_size: [] for world_size in RANKS}
     for _ in range(ROUNDS[k]):
-        alone_seconds.append(alone(k, text))
-        for world_size in RANKS:
-            ranks[world_size].append(on_ranks(world_size, k, text))
+        alone_seconds.append(plain())
+        for world_size, group in ranks.items():
+            seconds[world_size].append(group.turn())
     rows = []
-    for world_size, rounds in ranks.items():
-        seconds = [found["seconds"] for found in rounds]
-        ratios = [one / plain for one, plain in zip(seconds, alone_seconds, strict=True)]
-        ratio = {"ratio": statistics.median(ratios), "ratio_of_each_round": ratios, "seconds": min(seconds)}
-        rows.append({"ranks": world_size, "sent_bytes_per_rank": int(rounds[0]["sent"])} | ratio)
+    for world_size, group in ranks.items():
+        group.end()
+        ratios = [one / whole for one, whole in zip(seconds[world_size], alone_seconds, strict=True)]
+        rows.append(
+            {
+                "ranks": world_size,
+                "sent_bytes_per_rank": group.sent_bytes,
+                "ratio": statistics.median(ratios),
+                "ratio_of_each_round": ratios,
+                "seconds": min(seconds[world_size]),
+            }
+        )
     return {"objective": text, "n": N, "d": D, "k": k, "alone_seconds": min(alone_seconds), "sharded": rows}
 
 

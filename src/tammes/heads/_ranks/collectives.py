@@ -39,10 +39,11 @@ Sizes = Sequence[int]
 ONE_MESSAGE = 8
 """Maximum number of ranks that send tables to be merged to all others, rather than each merging some rows."""
 
-POLL_SECONDS = 1e-3
+POLL_SECONDS = 1e-2
 """How long to poll for the end of a collective on CPU tensors before sleeping until it ends.
 
-Most take less, and a sleeping thread takes about as long to wake up as a small message to arrive.
+A sleeping thread takes about as long to wake up as a small message to arrive. Ranks that do the same work
+are often a few milliseconds apart; those that are further apart have other work.
 """
 
 
