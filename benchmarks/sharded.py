@@ -30,7 +30,7 @@ from tammes.lab.record_stamp import stamp, write_record
 from tammes.lab.report.tables import fill
 
 RESULTS = Path("results/bench_sharded.json")
-CORES, STEPS, PAUSE = 2, 9, 0.02
+CORES, STEPS = 2, 9
 ROUNDS = {10_000: 31, 100_000: 5}
 """By number of classes: shorter steps vary more."""
 N, D = 256, 512
@@ -56,12 +56,11 @@ def step(head: PrototypeHead, embeddings: torch.Tensor, labels: torch.Tensor) ->
 
 
 def best_seconds(run: Callable[[], None], wait: Callable[[], Any]) -> float:
-    """Shortest time of several steps after a warm-up; ranks start each step together."""
+    """Shortest time of several steps, one after the other as in training, after a warm-up together."""
+    wait()
     run()
     best = float("inf")
     for _ in range(STEPS):
-        time.sleep(PAUSE)
-        wait()
         start = time.perf_counter()
         run()
         best = min(best, time.perf_counter() - start)

@@ -10,8 +10,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tammes import PrototypeHead, parse
+from tammes.heads._stream import blocks
 from tammes.heads._stream.backward import Backward
-from tammes.heads._stream.blocks import first_maximum
 from tammes.heads._stream.workspace import Workspace
 
 TEXT = "ArcFace(s=16, m=0.3) + 0.5*R_sm"
@@ -115,12 +115,14 @@ def test_copies_and_pickles_start_without_a_buffer():
         torch.testing.assert_close(gradient(other, 2), gradient(head, 2))
 
 
+@pytest.mark.parametrize("few", [0, blocks.FEW])
 @pytest.mark.parametrize("width", [1, 37, 192, 1000, 1088, 1100])
-def test_the_first_of_equal_maxima_is_found(width):
+def test_the_first_of_equal_maxima_is_found(width, few, monkeypatch):
+    monkeypatch.setattr(blocks, "FEW", few)
     generator = torch.Generator().manual_seed(width)
     matrix = torch.randint(-3, 3, (40, width), generator=generator).float()  # ties in every row
     matrix[0] = -torch.inf
-    value, index = first_maximum(matrix)
+    value, index = blocks.first_maximum(matrix)
     for row, (v, i) in enumerate(zip(value.tolist(), index.tolist(), strict=True)):
         numbers = matrix[row].tolist()
         assert (v, i) == (max(numbers), numbers.index(max(numbers)))

@@ -23,6 +23,9 @@ CHUNK = 64
 NARROW = 1024
 """Columns up to which a single search is faster than one in two steps, which takes a dozen operations."""
 
+FEW = 2**21
+"""Entries of a matrix up to which the same holds on a CPU, where one thread searches: see `_first_place`."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -176,9 +179,9 @@ def row_tiles(matrix: Tensor) -> Iterator[slice]:
 
 
 def first_maximum(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """`matrix.max(1)`; wide ones in two steps, of which the first, without an index, uses all threads."""
+    """`matrix.max(1)`; large ones in two steps, of which the first, without an index, uses all threads."""
     n, width = matrix.shape
-    if width <= NARROW or (matrix.device.type == "cpu" and torch.get_num_threads() == 1):
+    if width <= NARROW or (matrix.device.type == "cpu" and matrix.numel() <= FEW):
         place = _first_place(matrix)
         return matrix.gather(1, place[:, None]).squeeze(1), place
     whole = width // CHUNK * CHUNK
