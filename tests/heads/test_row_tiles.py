@@ -5,7 +5,7 @@ import torch
 
 from tammes import PrototypeHead
 from tammes.heads import prototype
-from tammes.heads._stream import backward, blocks
+from tammes.heads._stream import backward, blocks, products
 from tammes.losses import MixedLabels
 
 K, D, N = 11, 4, 9
@@ -52,5 +52,21 @@ def test_prototype_gradients_are_tangential_tile_by_tile(text, rows, monkeypatch
     torch.manual_seed(0)
     head = PrototypeHead(D, K, text, dtype=torch.float64)
     whole = PrototypeHead(D, K, text, block_size=None, dtype=torch.float64)
+    whole.load_state_dict(head.state_dict())
+    torch.testing.assert_close(outcome(head, z, labels), outcome(whole, z, labels))
+
+
+@pytest.mark.filterwarnings("ignore:.*classes:UserWarning")
+@pytest.mark.parametrize("text", ["CosFace(s=8, m=0.2)", "CE + R_sm"])
+@pytest.mark.parametrize("centers", [1, 3])
+@pytest.mark.parametrize("columns", [1, 4, 10])
+def test_a_product_may_be_computed_a_few_columns_at_a_time(text, centers, columns, monkeypatch):
+    monkeypatch.setattr(products, "PRODUCT_COLUMNS", columns)
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(N, D, generator=generator, dtype=torch.float64).requires_grad_()
+    labels = torch.randint(K, (N,), generator=generator)
+    torch.manual_seed(0)
+    head = PrototypeHead(D, K, text, centers=centers, dtype=torch.float64)
+    whole = PrototypeHead(D, K, text, centers=centers, block_size=None, dtype=torch.float64)
     whole.load_state_dict(head.state_dict())
     torch.testing.assert_close(outcome(head, z, labels), outcome(whole, z, labels))
