@@ -8,14 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tammes._common.types import Embeddings, PerSample
-from tammes.heads._ranks.collectives import (
-    Group,
-    Sizes,
-    all_gather,
-    as_bytes,
-    from_bytes,
-    gathered,
-)
+from tammes.heads._ranks.collectives import Group, Sizes, all_gather, as_bytes, from_bytes, gathered
 from tammes.heads._ranks.handshake import Standing
 from tammes.losses._engine.labels import Labelling
 from tammes.losses._engine.plan import Targets
@@ -65,8 +58,8 @@ class Meeting(NamedTuple):
 class Forecast:
     """Whether batches have had the same form twice, so that the next ones are sent with the handshake.
 
-    This saves a message. All ranks decide alike, by what all of them know. Copies and unpickled ones start
-    anew, since they may work with other ranks.
+    This saves a message. All ranks decide alike, by what all of them know. Copies and unpickled ones know of
+    no batch, since they may work with other ranks.
     """
 
     def __init__(self) -> None:

@@ -73,9 +73,7 @@ def reduce_statistics(
         rival_sums={which: next(numbers) for which in local.rival_sums},
         target_norms=None if local.target_norms is None else next(numbers),
         rest={key: next(numbers) for key in plan.rests},
-        rivals={
-            space: Rivals(next(numbers), label) for space, label in zip(plan.spaces, labels, strict=True)
-        },
+        rivals={space: Rivals(next(numbers), next(labels)) for space in plan.spaces},
         sums={which: next(totals) for which in local.sums},
         rows={space: once(rows, group) for space, rows in local.rows.items()},
         row_norms=once(local.row_norms, group),
