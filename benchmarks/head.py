@@ -1,7 +1,8 @@
 """Time and memory of the heads, relative to the unavoidable matrix products and to other libraries.
 
 Run: python -m benchmarks.head                  (all, into results/bench_head.json and .png)
-     python -m benchmarks.head small            (or large, family, memory, million, half, curves, imports)
+     python -m benchmarks.head small            (or large, family, memory, million, half, curves, imports,
+                                                commands)
      python -m benchmarks.head --device cuda    (into results/bench_head_cuda.json and .png)
      python -m benchmarks.head --table README.md docs/scaling.md    (fill in the tables from the record)
 """
@@ -11,13 +12,17 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
+from sklearn.datasets import load_digits
 from torch import Tensor
 
 from benchmarks import timing
@@ -359,6 +364,30 @@ def imports() -> dict[str, float]:
     return {"import tammes beyond torch": round(min(beyond), 3), "free_features, k=10": round(seconds, 3)}
 
 
+COMMANDS = "demo data train evaluate predict search verify embed export compare report inspect pack theory reproduce head"
+
+
+def commands() -> dict[str, float]:
+    """Seconds of the slowest `--help` page, and of `tammes predict` on one image; shortest of three each."""
+    tammes = [str(Path(sys.executable).with_name("tammes"))]
+    pages = [[], *([name] for name in COMMANDS.split())]
+    helps = [shortest([*tammes, *page, "--help"]) for page in pages]
+    with tempfile.TemporaryDirectory() as folder:
+        image, run = f"{folder}/digit.png", f"{folder}/run"
+        Image.fromarray((load_digits().images[0] * 15.9).astype("uint8")).save(image)
+        subprocess.run(
+            [*tammes, "train", "digits", "--epochs", "1", "--out", run], check=True, capture_output=True
+        )
+        predict = shortest([*tammes, "predict", run, image])
+    return {"slowest --help": round(max(helps), 3), "predict, one image": round(predict, 2)}
+
+
+def shortest(command: list[str]) -> float:
+    """Seconds of a command, the shortest of three."""
+    call = partial(subprocess.run, command, check=True, capture_output=True)
+    return min(timing.seconds_of(call) for _ in range(3))
+
+
 PLOTTED = (
     "pytorch-metric-learning ArcFace",
     "torch linear_cross_entropy, whole",
@@ -406,7 +435,8 @@ def fresh(function: str, *args: str | int) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-PARTS = {part.__name__: part for part in (small, large, family, memory, million, half, curves, imports)}
+MEASURED = (small, large, family, memory, million, half, curves, imports, commands)
+PARTS = {part.__name__: part for part in MEASURED}
 
 
 def main(arguments: list[str]) -> None:
