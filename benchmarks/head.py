@@ -364,7 +364,10 @@ def imports() -> dict[str, float]:
     return {"import tammes beyond torch": round(min(beyond), 3), "free_features, k=10": round(seconds, 3)}
 
 
-COMMANDS = "demo data train evaluate predict search verify embed export compare report inspect pack theory reproduce head"
+COMMANDS = (
+    "demo data train evaluate predict search verify embed "
+    "export compare report inspect pack theory reproduce head"
+)
 
 
 def commands() -> dict[str, float]:
