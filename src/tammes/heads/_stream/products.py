@@ -15,7 +15,7 @@ from tammes.heads._stream.blocks import Block, Options, multiply, row_tiles
 from tammes.losses.scores import Space
 
 PRODUCT_COLUMNS = 2048
-"""Columns of similarities to compute at once on a CPU: wider products with few rows take up to 15 % longer.
+"""Columns of similarities to compute at once on a CPU: wider products with few rows may take longer.
 
 Pieces are of about equal width, so that equal prototypes tie: very narrow products may round differently.
 """
